@@ -1,0 +1,2 @@
+//! Measurements: native, bare socket and Causeway in one run.
+fn main() {}

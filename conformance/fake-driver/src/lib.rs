@@ -1,0 +1,1 @@
+//! A recording OpenCL driver for tests.

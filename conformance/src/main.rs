@@ -1,0 +1,2 @@
+//! Programs behave as on a native driver: the proof.
+fn main() {}

@@ -1,0 +1,2 @@
+//! `causewayd`, the node daemon.
+fn main() {}

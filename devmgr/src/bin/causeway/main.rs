@@ -1,0 +1,2 @@
+//! `causeway`, the command-line tool.
+fn main() {}

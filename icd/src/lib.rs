@@ -1,0 +1,1 @@
+//! Causeway's OpenCL driver.

@@ -1,0 +1,1 @@
+//! The wire between client, daemon and device manager.
