@@ -1,1 +1,24 @@
-//! The OpenCL C ABI in Rust.
+//! The OpenCL C ABI in Rust: what a loader and a driver must agree on, down to the byte.
+//!
+//! - [`types`]: OpenCL's C types, constants and callback signatures;
+//! - [`for_each_entry_point!`]: the one list of all entry points up to OpenCL 3.1;
+//! - [`Dispatch`], [`ENTRY_POINTS`]: the dispatch table and the names, made from that list;
+//! - [`ObjectHead`], [`Icd2Dispatch`]: how every OpenCL object begins, for loaders of either kind;
+//! - [`error_name`]: error codes as text.
+//!
+//! This crate implements no OpenCL function and links no OpenCL library. Invariant: the layouts
+//! agree with Khronos' `cl_icd.h`; constants below and `tests/c_layout.rs` hold them to it.
+
+#[macro_use]
+mod entry_points; // first: its macro is used by the others
+
+mod dispatch;
+mod error;
+mod object;
+pub mod types;
+
+pub use dispatch::{
+    Dispatch, ENTRY_POINTS, EntryPoint, Origin, SLOTS, SymbolVersion, Version, entry_point,
+};
+pub use error::error_name;
+pub use object::{ICD2_TAG, Icd2Dispatch, ObjectHead, TAGGED_SLOTS};
