@@ -1,1 +1,41 @@
-//! The wire between client, daemon and device manager.
+//! The wire: everything that client, daemon and device manager agree on.
+//!
+//! - [`control`]: ordinary gRPC to a node's supervisor.
+//! - [`command`]: the ordered stream of commands to a worker and of events back; moved by a carrier
+//!   (gRPC, or [`frame`]s straight over a socket).
+//! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the
+//!   proof of the session's secret that follows them.
+//! - [`bulk`]: the 32-byte header before every chunk of bulk data.
+//! - [`id`], [`status`], [`region`], [`limits`], [`version`]: the vocabulary.
+//!
+//! What it is not: it opens no socket, starts no thread, knows no OpenCL handle. Invariant: nothing
+//! here trusts a length or an enumerator that came from outside.
+#![forbid(unsafe_code)]
+
+pub mod bulk;
+pub mod frame;
+pub mod id;
+pub mod limits;
+pub mod preamble;
+pub mod region;
+pub mod status;
+pub mod version;
+
+/// Generated from `proto/control.proto`.
+pub mod control {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+    include!("gen/causeway.control.v1.rs");
+}
+
+/// Generated from `proto/command.proto`.
+pub mod command {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+    include!("gen/causeway.command.v1.rs");
+}
+
+/// The port a daemon listens on unless told otherwise.
+pub const DAEMON_PORT: u16 = 7079;
+
+/// Set in the environment of a daemon's processes: the client library then reports no platform, so
+/// that a daemon never forwards to itself.
+pub const RECURSION_GUARD: &str = "CAUSEWAY_INSIDE_DAEMON";

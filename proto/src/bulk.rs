@@ -1,0 +1,135 @@
+//! Bulk connections: a 32-byte header, then raw bytes.
+//!
+//! A transfer is named by the event of the command it belongs to. Its bytes are counted in the packed
+//! order of the command's [`Region`](crate::region::Region). The receiver of a transfer grants credit
+//! (the packed offset up to which it can take bytes *now*); the sender sends no byte beyond it. So what
+//! is on the wire can always be taken off it, and no transfer blocks another.
+//!
+//! Downloads to the client need no credit: the application's memory is there from the start.
+
+use crate::id::EventId;
+use crate::limits::BULK_CHUNK;
+
+/// Bytes of a header.
+pub const HEADER: usize = 32;
+
+const MAGIC: u16 = 0x4b42; // "BK"
+
+/// What follows, or what is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `length` bytes of the transfer follow, from packed offset `offset`.
+    Data,
+    /// The receiver can take bytes up to packed offset `offset` (exclusive, never shrinks).
+    Credit,
+    /// The side that speaks gives the transfer up; nothing of it will be sent or taken any more.
+    Cancel,
+}
+
+/// The header before every message of a bulk connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What kind of message.
+    pub kind: Kind,
+    /// Whose bytes.
+    pub transfer: EventId,
+    /// A packed offset; see [`Kind`].
+    pub offset: u64,
+    /// Bytes that follow; 0 but for [`Kind::Data`].
+    pub length: u32,
+}
+
+/// The peer sent what no sender of ours makes.
+#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
+pub enum BadHeader {
+    /// The first two bytes are wrong.
+    #[error("bulk header without its magic")]
+    Magic,
+    /// Unknown kind.
+    #[error("bulk header of unknown kind {0}")]
+    Kind(u8),
+    /// Longer than a chunk, or a length where none belongs.
+    #[error("bulk header with length {0}")]
+    Length(u32),
+    /// `offset + length` overflows.
+    #[error("bulk header with offset {0}")]
+    Offset(u64),
+}
+
+impl Header {
+    /// The bytes that travel, little-endian.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[0..2].copy_from_slice(&MAGIC.to_le_bytes());
+        out[2] = match self.kind {
+            Kind::Data => 1,
+            Kind::Credit => 2,
+            Kind::Cancel => 3,
+        };
+        out[4..8].copy_from_slice(&self.length.to_le_bytes());
+        out[8..16].copy_from_slice(&self.transfer.0.to_le_bytes());
+        out[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        out
+    }
+
+    /// Reads what [`Header::encode`] made.
+    ///
+    /// # Errors
+    /// [`BadHeader`] for anything else.
+    pub fn decode(bytes: &[u8; HEADER]) -> Result<Header, BadHeader> {
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        if u16::from_le_bytes([bytes[0], bytes[1]]) != MAGIC {
+            return Err(BadHeader::Magic);
+        }
+        let kind = match bytes[2] {
+            1 => Kind::Data,
+            2 => Kind::Credit,
+            3 => Kind::Cancel,
+            other => return Err(BadHeader::Kind(other)),
+        };
+        let length = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
+        let fits = if kind == Kind::Data {
+            length as usize <= BULK_CHUNK
+        } else {
+            length == 0
+        };
+        if !fits {
+            return Err(BadHeader::Length(length));
+        }
+        let offset = u64_at(16);
+        if offset.checked_add(u64::from(length)).is_none() {
+            return Err(BadHeader::Offset(offset));
+        }
+        Ok(Header {
+            kind,
+            transfer: EventId(u64_at(8)),
+            offset,
+            length,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 0..=BULK_CHUNK as u32) {
+            for kind in [Kind::Data, Kind::Credit, Kind::Cancel] {
+                let length = if kind == Kind::Data { length } else { 0 };
+                let header = Header { kind, transfer: EventId(transfer), offset, length };
+                prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
+            }
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes: [u8; HEADER]) {
+            if let Ok(header) = Header::decode(&bytes) {
+                prop_assert!(header.length as usize <= BULK_CHUNK);
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Fixed limits of the wire, checked before anything is allocated.
+
+/// A command or event batch, encoded, in bytes. A single larger message is refused.
+pub const MAX_BATCH: usize = 64 << 20;
+
+/// A writer starts a new batch once one holds this much.
+pub const BATCH_TARGET: usize = 1 << 20;
+
+/// A write's or read's bytes ride inside the command or completion up to this size.
+pub const INLINE_PAYLOAD: usize = 32 << 10;
+
+/// Initial buffer contents ride along up to this size.
+pub const INLINE_CONTENTS: usize = 32 << 10;
+
+/// A bulk chunk's payload.
+pub const BULK_CHUNK: usize = 1 << 20;
+
+/// Bulk connections of one session.
+pub const MAX_BULK_CONNECTIONS: u32 = 8;
+
+/// Events in one wait list, devices in one list, arguments of one kernel and the like.
+pub const MAX_LIST: usize = 1 << 16;
+
+/// Commands that a worker holds for one session because something they wait for is open.
+pub const MAX_HELD_COMMANDS: usize = 1 << 20;
+
+/// Bytes inside the commands so held.
+pub const MAX_HELD_BYTES: usize = 512 << 20;
+
+/// Objects alive in one session.
+pub const MAX_OBJECTS: usize = 1 << 22;

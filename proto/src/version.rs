@@ -1,0 +1,69 @@
+//! The wire's version: one line of history each.
+//!
+//! The number travels in the first message of every conversation. A mismatch is refused there, with
+//! a message that says which side to upgrade.
+
+/// A version of the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum WireVersion {
+    /// 2026-11: the first.
+    V1 = 1,
+}
+
+impl WireVersion {
+    /// What this build speaks.
+    pub const CURRENT: WireVersion = WireVersion::V1;
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self as u16
+    }
+}
+
+/// The peer speaks another version.
+#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
+#[error(
+    "wire version {theirs} met, {} spoken here: upgrade {}",
+    WireVersion::CURRENT.number(),
+    if *theirs < u32::from(WireVersion::CURRENT.number()) { "the other side" } else { "this side" }
+)]
+pub struct VersionMismatch {
+    /// The number that the peer named.
+    pub theirs: u32,
+}
+
+/// Accepts the peer's version or says what to upgrade.
+///
+/// # Errors
+/// [`VersionMismatch`] when it is not the one spoken here.
+pub fn check(theirs: u32) -> Result<(), VersionMismatch> {
+    if theirs == u32::from(WireVersion::CURRENT.number()) {
+        Ok(())
+    } else {
+        Err(VersionMismatch { theirs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mismatch_names_the_side_to_upgrade() {
+        assert!(check(1).is_ok());
+        assert!(
+            check(0)
+                .unwrap_err()
+                .to_string()
+                .contains("upgrade the other side")
+        );
+        assert!(
+            check(9)
+                .unwrap_err()
+                .to_string()
+                .contains("upgrade this side")
+        );
+    }
+}
