@@ -1,0 +1,1 @@
+//! Bulk bytes between sockets and devices.

@@ -1,0 +1,2 @@
+//! Settings: flags and file, raw first, then validated.
+#![forbid(unsafe_code)]

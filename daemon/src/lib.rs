@@ -1,0 +1,16 @@
+//! `causewayd`: what a node runs.
+//!
+//! - [`supervisor`]: listens, admits, hands connections to workers, watches them. Never touches OpenCL.
+//! - [`worker`]: one process per session. `service` receives the session's connections, `session`
+//!   applies its commands.
+//! - [`runtime`]: the node's own OpenCL; the only module that knows cl3.
+//! - [`bulk`]: bulk bytes between sockets and devices.
+//! - [`config`]: flags and file, validated.
+//!
+//! Invariant: dependencies point one way, supervisor | worker::service → worker::session → runtime.
+
+pub mod bulk;
+pub mod config;
+pub mod runtime;
+pub mod supervisor;
+pub mod worker;

@@ -1,0 +1,60 @@
+//! What passes between the connection service and the session.
+//!
+//! The service speaks greeting and proof, so whoever holds a [`Connection`] holds one whose peer has
+//! proved the session's secret. Sockets are blocking, with `TCP_NODELAY` and keep-alive set.
+#![forbid(unsafe_code)]
+
+use std::net::TcpStream;
+
+use causeway_proto::command::EventBatch;
+use causeway_proto::id::SessionId;
+
+/// A proved connection, by what it is for. TLS will wrap the stream here and nowhere else.
+#[derive(Debug)]
+pub enum Connection {
+    /// Command and event batches as frames: the direct carrier.
+    Commands(TcpStream),
+    /// The same over HTTP/2, which follows.
+    CommandsGrpc(TcpStream),
+    /// Bulk data; handed to the session as it is.
+    Bulk {
+        /// Which of the session's bulk connections.
+        lane: u8,
+        /// Nothing read from it yet past the proof.
+        socket: TcpStream,
+    },
+    /// Heartbeats.
+    Pulse(TcpStream),
+}
+
+/// What a session is told when it begins.
+#[derive(Clone, Debug)]
+pub struct SessionStart {
+    /// For the log.
+    pub id: SessionId,
+    /// What the supervisor allows it.
+    pub limits: SessionLimits,
+}
+
+/// What one session may take of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Objects alive at once.
+    pub objects: usize,
+    /// Commands held at once because something they wait for is open.
+    pub held_commands: usize,
+    /// Bytes inside the commands so held.
+    pub held_bytes: usize,
+    /// Device memory in all, bytes; 0: the device's own limit.
+    pub device_memory: u64,
+}
+
+/// Where a session puts what it has to say to its client; made by the carrier.
+pub trait EventSink: Send + Sync + 'static {
+    /// Takes a batch; batches reach the client in the order of the calls.
+    ///
+    /// Never blocks on the network (what the socket does not take at once waits in memory, and the
+    /// carrier stops reading commands while much waits), so a driver's callback thread may call it.
+    /// After the connection is lost it takes batches and drops them: the process is about to end.
+    fn send(&self, batch: EventBatch);
+}
