@@ -1,1 +1,4 @@
 //! Causeway's OpenCL driver.
+
+pub mod config;
+pub mod transport;

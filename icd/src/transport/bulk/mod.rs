@@ -1,0 +1,2 @@
+//! Bulk transfers: raw bytes between the application's memory and the worker.
+pub mod memory;

