@@ -1,4 +1,22 @@
-//! Causeway's OpenCL driver.
+//! Causeway's OpenCL driver: client-side stubs of every OpenCL object, and the way to the nodes.
+//!
+//! ```text
+//! api → stub → transport      only api knows the C ABI
+//! ```
+//! - [`api`]: the C entry points, argument checks, codes; the loader's handshake.
+//! - [`stub`]: what the application holds: states, ids, what is answered without the network.
+//! - [`transport`]: nodes, sessions, carriers, bulk.
+//! - [`config`]: `servers.toml` and the environment.
+//!
+//! Unconfigured, the library opens no socket, starts no thread and reports no platform.
+// `entry_points!` takes its functions one by one.
+#![recursion_limit = "512"]
+#![deny(unsafe_code)]
 
+pub mod api;
 pub mod config;
+pub mod error;
+mod stdout;
+pub mod stub;
+mod thread;
 pub mod transport;

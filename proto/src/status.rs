@@ -68,6 +68,12 @@ pub enum WireError {
     TooLarge(usize),
 }
 
+impl From<WireError> for Status {
+    fn from(error: WireError) -> Status {
+        error.status()
+    }
+}
+
 impl WireError {
     /// The OpenCL code.
     #[must_use]

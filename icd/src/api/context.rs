@@ -1,0 +1,162 @@
+//! `clCreateContext` and kin.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use cl_headers::types::*;
+
+use super::device::devices_of_type;
+use super::entry::entry_points;
+use super::handle;
+use super::info::{Answered, Info, list};
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Context, ContextNotify, Device, Platform};
+
+// The application promises that its data may be used from any thread by the callback it gave.
+struct UserData(*mut c_void);
+// SAFETY: see above; we only hand the pointer back.
+unsafe impl Send for UserData {}
+// SAFETY: as above.
+unsafe impl Sync for UserData {}
+
+fn notify_of(callback: ContextCallback, user_data: *mut c_void) -> ClResult<Option<ContextNotify>> {
+    let Some(callback) = callback else {
+        require(user_data.is_null(), CL_INVALID_VALUE)?;
+        return Ok(None);
+    };
+    let user_data = UserData(user_data);
+    Ok(Some(Arc::new(move |text: &str| {
+        let user_data = &user_data;
+        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: the application gave callback and data for exactly this call.
+        unsafe { callback(text.as_ptr(), std::ptr::null(), 0, user_data.0) };
+    })))
+}
+
+/// Reads and checks a property list; with its 0, empty for NULL.
+fn properties_of(properties: *const cl_context_properties) -> ClResult<Vec<isize>> {
+    let mut all = Vec::new();
+    if properties.is_null() {
+        return Ok(all);
+    }
+    loop {
+        // SAFETY: the list ends with a 0 name, and everything before it has been read as pairs.
+        let name = unsafe { properties.add(all.len()).read() };
+        if name == 0 {
+            all.push(0);
+            return Ok(all);
+        }
+        // SAFETY: a name that is not 0 is followed by its value.
+        let value = unsafe { properties.add(all.len() + 1).read() };
+        let repeated = all.chunks_exact(2).any(|pair| pair[0] == name);
+        require(!repeated, CL_INVALID_PROPERTY)?;
+        match name {
+            CL_CONTEXT_PLATFORM => {
+                let platform = std::ptr::with_exposed_provenance_mut(value as usize);
+                handle::resolve::<Platform>(platform)?;
+            }
+            CL_CONTEXT_INTEROP_USER_SYNC => {
+                require(matches!(value, 0 | 1), CL_INVALID_PROPERTY)?;
+            }
+            _ => return fail(CL_INVALID_PROPERTY),
+        }
+        all.extend([name, value]);
+    }
+}
+
+fn create(
+    devices: Vec<Arc<Device>>,
+    properties: Vec<isize>,
+    notify: Option<ContextNotify>,
+) -> ClResult<cl_context> {
+    Ok(handle::publish(Context::new(devices, properties, notify)?))
+}
+
+entry_points! {
+    fn clCreateContext(
+        properties: *const cl_context_properties, num_devices: cl_uint, devices: *const cl_device_id,
+        pfn_notify: ContextCallback, user_data: *mut c_void; errcode_ret
+    ) -> cl_context {
+        let properties = properties_of(properties)?;
+        require(!devices.is_null() && num_devices > 0, CL_INVALID_VALUE)?;
+        let notify = notify_of(pfn_notify, user_data)?;
+        // SAFETY: not NULL, and the caller gives `num_devices` handles.
+        let handles = unsafe { list(devices, num_devices as usize) };
+        let mut chosen: Vec<Arc<Device>> = Vec::new();
+        for &raw in handles {
+            let device = handle::resolve::<Device>(raw)?;
+            // Duplicates are dropped.
+            if !chosen.iter().any(|known| Arc::ptr_eq(known, &device)) {
+                chosen.push(device);
+            }
+        }
+        let all_there = chosen.iter().all(|device| device.node().is_available());
+        require(all_there, CL_DEVICE_NOT_AVAILABLE)?;
+        create(chosen, properties, notify)
+    }
+
+    fn clCreateContextFromType(
+        properties: *const cl_context_properties, device_type: cl_device_type,
+        pfn_notify: ContextCallback, user_data: *mut c_void; errcode_ret
+    ) -> cl_context {
+        let properties = properties_of(properties)?;
+        let notify = notify_of(pfn_notify, user_data)?;
+        let platform = super::device::platform_of(std::ptr::null_mut())?;
+        let mut chosen = devices_of_type(&platform, device_type)?;
+        require(!chosen.is_empty(), CL_DEVICE_NOT_FOUND)?;
+        chosen.retain(|device| device.node().is_available());
+        require(!chosen.is_empty(), CL_DEVICE_NOT_AVAILABLE)?;
+        create(chosen, properties, notify)
+    }
+
+    fn clRetainContext(context: cl_context) {
+        handle::retain::<Context>(context)
+    }
+
+    fn clReleaseContext(context: cl_context) {
+        handle::release::<Context>(context)
+    }
+
+    fn clGetContextInfo(
+        context: cl_context, param_name: cl_context_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let stub = handle::resolve::<Context>(context)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(context, &stub, param_name, info).map(drop)
+    }
+
+    fn clSetContextDestructorCallback(
+        context: cl_context, pfn_notify: ContextDestructorCallback, user_data: *mut c_void,
+    ) {
+        let stub = handle::resolve::<Context>(context)?;
+        let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
+        let (address, user_data) = (context.expose_provenance(), UserData(user_data));
+        stub.on_destroyed(Box::new(move || {
+            let user_data = user_data;
+            let context = std::ptr::with_exposed_provenance_mut(address);
+            // SAFETY: the application gave callback and data for exactly this call.
+            unsafe { callback(context, user_data.0) };
+        }));
+        Ok(())
+    }
+}
+
+fn answer(
+    raw: cl_context,
+    context: &Arc<Context>,
+    name: cl_context_info,
+    info: Info,
+) -> ClResult<Answered> {
+    match name {
+        CL_CONTEXT_REFERENCE_COUNT => info.give(handle::reference_count::<Context>(raw)?),
+        CL_CONTEXT_NUM_DEVICES => info.give(context.devices().len() as cl_uint),
+        CL_CONTEXT_DEVICES => {
+            let devices: Vec<cl_device_id> = context.devices().iter().map(handle::raw_of).collect();
+            info.give_slice(&devices)
+        }
+        CL_CONTEXT_PROPERTIES => info.give_slice(context.properties()),
+        _ => fail(CL_INVALID_VALUE),
+    }
+}

@@ -1,0 +1,120 @@
+//! `clGetDeviceIDs`, `clGetDeviceInfo`, reference counts of devices.
+
+use std::sync::Arc;
+
+use cl_headers::types::*;
+
+use super::entry::entry_points;
+use super::handle;
+use super::info::{Answered, Info};
+use super::loader;
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Device, Platform};
+
+/// The platform that a `cl_platform_id` argument means; NULL is the one there is.
+pub(super) fn platform_of(raw: cl_platform_id) -> ClResult<Arc<Platform>> {
+    if raw.is_null()
+        && let Some(own) = loader::platform_handle()
+    {
+        return handle::resolve::<Platform>(own);
+    }
+    handle::resolve::<Platform>(raw)
+}
+
+/// The devices of a type, in order, each with its handle.
+///
+/// # Errors
+/// `CL_INVALID_DEVICE_TYPE` for unknown bits or none.
+pub(super) fn devices_of_type(
+    platform: &Platform,
+    wanted: cl_device_type,
+) -> ClResult<Vec<Arc<Device>>> {
+    let known = CL_DEVICE_TYPE_DEFAULT
+        | CL_DEVICE_TYPE_CPU
+        | CL_DEVICE_TYPE_GPU
+        | CL_DEVICE_TYPE_ACCELERATOR
+        | CL_DEVICE_TYPE_CUSTOM;
+    require(
+        wanted == CL_DEVICE_TYPE_ALL || (wanted != 0 && wanted & !known == 0),
+        CL_INVALID_DEVICE_TYPE,
+    )?;
+    let is = |device: &Device, bits: cl_device_type| device.number(CL_DEVICE_TYPE) & bits != 0;
+    // Exactly one device is the default, never a custom one.
+    let default = platform
+        .devices()
+        .iter()
+        .find(|device| !is(device, CL_DEVICE_TYPE_CUSTOM));
+    let chosen = platform.devices().iter().filter(|device| {
+        let of_type = if wanted == CL_DEVICE_TYPE_ALL {
+            !is(device, CL_DEVICE_TYPE_CUSTOM)
+        } else {
+            is(device, wanted & !CL_DEVICE_TYPE_DEFAULT)
+        };
+        let is_default = default.is_some_and(|default| Arc::ptr_eq(default, device));
+        of_type || (wanted & CL_DEVICE_TYPE_DEFAULT != 0 && is_default)
+    });
+    Ok(chosen.cloned().inspect(publish_once).collect())
+}
+
+fn publish_once(device: &Arc<Device>) {
+    static PUBLISHING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    let _one_at_a_time = PUBLISHING.lock();
+    if handle::raw_of(device).is_null() {
+        handle::publish_permanent(device);
+    }
+}
+
+entry_points! {
+    fn clGetDeviceIDs(
+        platform: cl_platform_id, device_type: cl_device_type, num_entries: cl_uint,
+        devices: *mut cl_device_id, num_devices: *mut cl_uint,
+    ) {
+        let platform = platform_of(platform)?;
+        require(devices.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
+        require(!(devices.is_null() && num_devices.is_null()), CL_INVALID_VALUE)?;
+        let found = devices_of_type(&platform, device_type)?;
+        require(!found.is_empty(), CL_DEVICE_NOT_FOUND)?;
+        if !num_devices.is_null() {
+            // SAFETY: not NULL, so there is room for a number.
+            unsafe { num_devices.write(found.len() as cl_uint) };
+        }
+        if !devices.is_null() {
+            for (place, device) in found.iter().take(num_entries as usize).enumerate() {
+                // SAFETY: `devices` has room for `num_entries` handles.
+                unsafe { devices.add(place).write(handle::raw_of(device)) };
+            }
+        }
+        Ok(())
+    }
+
+    fn clGetDeviceInfo(
+        device: cl_device_id, param_name: cl_device_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let device = handle::resolve::<Device>(device)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(&device, param_name, info).map(drop)
+    }
+
+    fn clRetainDevice(device: cl_device_id) {
+        // A root device is never released: both calls succeed without effect.
+        handle::resolve::<Device>(device).map(drop)
+    }
+
+    fn clReleaseDevice(device: cl_device_id) {
+        handle::resolve::<Device>(device).map(drop)
+    }
+}
+
+fn answer(device: &Arc<Device>, name: cl_device_info, info: Info) -> ClResult<Answered> {
+    match name {
+        CL_DEVICE_PLATFORM => info.give(loader::platform_handle().unwrap_or(std::ptr::null_mut())),
+        CL_DEVICE_REFERENCE_COUNT => info.give(1u32),
+        CL_DEVICE_AVAILABLE => info.give_bool(device.node().is_available()),
+        _ => match device.info(name) {
+            Some(Ok(bytes)) => info.give_bytes(bytes),
+            _ => fail(CL_INVALID_VALUE),
+        },
+    }
+}

@@ -1,0 +1,227 @@
+//! Events: wait, info, user events, callbacks, profiling; markers and barriers.
+
+use std::sync::Arc;
+
+use causeway_proto::command::{Barrier, Marker, enqueue::Operation};
+use cl_headers::types::*;
+
+use super::entry::entry_points;
+use super::handle;
+use super::info::{Answered, Info, list};
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Context, Event, Queue, Submission};
+
+/// Reads a wait list of a command on `queue`.
+///
+/// # Errors
+/// `CL_INVALID_EVENT_WAIT_LIST`, `CL_INVALID_CONTEXT`.
+///
+/// # Safety
+/// `events` is NULL or points to `count` handles.
+pub(super) unsafe fn wait_list(
+    context: &Arc<Context>,
+    count: cl_uint,
+    events: *const cl_event,
+) -> ClResult<Vec<Arc<Event>>> {
+    require(events.is_null() == (count == 0), CL_INVALID_EVENT_WAIT_LIST)?;
+    // SAFETY: the caller's promise.
+    let handles = unsafe { list(events, count as usize) };
+    let wait = handles
+        .iter()
+        .map(|&raw| handle::resolve::<Event>(raw).or(fail(CL_INVALID_EVENT_WAIT_LIST)))
+        .collect::<ClResult<Vec<_>>>()?;
+    let same = wait
+        .iter()
+        .all(|event| Arc::ptr_eq(event.context(), context));
+    require(same, CL_INVALID_CONTEXT)?;
+    Ok(wait)
+}
+
+/// Hands a command's event to the application, if it asked for it.
+///
+/// # Safety
+/// `event` is NULL or may be written.
+pub(super) unsafe fn give_event(event: *mut cl_event, stub: Arc<Event>) {
+    if !event.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { event.write(handle::publish(stub)) };
+    }
+}
+
+/// Enqueues a marker or barrier.
+fn synchronise(
+    command_queue: cl_command_queue,
+    count: cl_uint,
+    events: *const cl_event,
+    event: *mut cl_event,
+    command: cl_command_type,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    // SAFETY: the specification's contract of a wait list.
+    let wait = unsafe { wait_list(queue.context(), count, events)? };
+    let operation = if command == CL_COMMAND_MARKER {
+        Operation::Marker(Marker {})
+    } else {
+        Operation::Barrier(Barrier {})
+    };
+    let stub = queue.submit(
+        Submission {
+            operation,
+            command,
+            wait,
+            hold: Vec::new(),
+            finisher: None,
+            visible: !event.is_null(),
+        },
+        |_| Ok(()),
+    )?;
+    // SAFETY: the specification lets `event` be NULL or writable.
+    unsafe { give_event(event, stub) };
+    Ok(())
+}
+
+entry_points! {
+    fn clWaitForEvents(num_events: cl_uint, event_list: *const cl_event) {
+        require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: not NULL, with `num_events` handles.
+        let handles = unsafe { list(event_list, num_events as usize) };
+        let events = handles.iter().map(|&raw| handle::resolve::<Event>(raw)).collect::<ClResult<Vec<_>>>()?;
+        let same = events.iter().all(|event| Arc::ptr_eq(event.context(), events[0].context()));
+        require(same, CL_INVALID_CONTEXT)?;
+        // All end before the call does, also when one failed.
+        let mut result = Ok(());
+        for event in &events {
+            result = result.and(event.wait());
+        }
+        result
+    }
+
+    fn clGetEventInfo(
+        event: cl_event, param_name: cl_event_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let stub = handle::resolve::<Event>(event)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(event, &stub, param_name, info).map(drop)
+    }
+
+    fn clGetEventProfilingInfo(
+        event: cl_event, param_name: cl_profiling_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let stub = handle::resolve::<Event>(event)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        let profiled =
+            stub.queue().is_some_and(|queue| queue.properties() & CL_QUEUE_PROFILING_ENABLE != 0);
+        require(profiled, CL_PROFILING_INFO_NOT_AVAILABLE)?;
+        let place = match param_name {
+            CL_PROFILING_COMMAND_QUEUED => 0,
+            CL_PROFILING_COMMAND_SUBMIT => 1,
+            CL_PROFILING_COMMAND_START => 2,
+            // Without device queues a command has no children to wait for.
+            CL_PROFILING_COMMAND_END | CL_PROFILING_COMMAND_COMPLETE => 3,
+            _ => return fail(CL_INVALID_VALUE),
+        };
+        match stub.times() {
+            Some(times) => info.give(times[place]).map(drop),
+            None => fail(CL_PROFILING_INFO_NOT_AVAILABLE),
+        }
+    }
+
+    fn clRetainEvent(event: cl_event) {
+        handle::retain::<Event>(event)
+    }
+
+    fn clReleaseEvent(event: cl_event) {
+        handle::release::<Event>(event)
+    }
+
+    fn clCreateUserEvent(context: cl_context; errcode_ret) -> cl_event {
+        let context = handle::resolve::<Context>(context)?;
+        Ok(handle::publish(Event::user(&context)?))
+    }
+
+    fn clSetUserEventStatus(event: cl_event, execution_status: cl_int) {
+        let stub = handle::resolve::<Event>(event)?;
+        require(stub.is_user(), CL_INVALID_EVENT)?;
+        require(execution_status == CL_COMPLETE || execution_status < 0, CL_INVALID_VALUE)?;
+        stub.set_user_status(execution_status)
+    }
+
+    fn clSetEventCallback(
+        event: cl_event, command_exec_callback_type: cl_int, pfn_notify: EventCallback,
+        user_data: *mut c_void,
+    ) {
+        let stub = handle::resolve::<Event>(event)?;
+        let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
+        let known = matches!(command_exec_callback_type, CL_SUBMITTED | CL_RUNNING | CL_COMPLETE);
+        require(known, CL_INVALID_VALUE)?;
+        let user_data = user_data.expose_provenance();
+        stub.on_status(
+            command_exec_callback_type,
+            Box::new(move |event, status| {
+                let user_data = std::ptr::with_exposed_provenance_mut(user_data);
+                // SAFETY: the application gave callback and data for exactly this call, from any thread.
+                unsafe { callback(handle::raw_of(event), status, user_data) };
+            }),
+        );
+        Ok(())
+    }
+
+    fn clEnqueueMarkerWithWaitList(
+        command_queue: cl_command_queue, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        synchronise(command_queue, num_events_in_wait_list, event_wait_list, event, CL_COMMAND_MARKER)
+    }
+
+    fn clEnqueueBarrierWithWaitList(
+        command_queue: cl_command_queue, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        synchronise(command_queue, num_events_in_wait_list, event_wait_list, event, CL_COMMAND_BARRIER)
+    }
+
+    fn clEnqueueMarker(command_queue: cl_command_queue, event: *mut cl_event) {
+        handle::resolve::<Queue>(command_queue)?;
+        require(!event.is_null(), CL_INVALID_VALUE)?;
+        synchronise(command_queue, 0, std::ptr::null(), event, CL_COMMAND_MARKER)
+    }
+
+    fn clEnqueueBarrier(command_queue: cl_command_queue) {
+        synchronise(command_queue, 0, std::ptr::null(), std::ptr::null_mut(), CL_COMMAND_BARRIER)
+    }
+
+    fn clEnqueueWaitForEvents(
+        command_queue: cl_command_queue, num_events: cl_uint, event_list: *const cl_event,
+    ) {
+        handle::resolve::<Queue>(command_queue)?;
+        require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
+        let wrong_list = |status: crate::error::Status| {
+            // This function's own code for a bad element.
+            if status.0 == CL_INVALID_EVENT_WAIT_LIST { crate::error::Status(CL_INVALID_EVENT) } else { status }
+        };
+        synchronise(command_queue, num_events, event_list, std::ptr::null_mut(), CL_COMMAND_BARRIER)
+            .map_err(wrong_list)
+    }
+}
+
+fn answer(
+    raw: cl_event,
+    event: &Arc<Event>,
+    name: cl_event_info,
+    info: Info,
+) -> ClResult<Answered> {
+    match name {
+        CL_EVENT_COMMAND_QUEUE => {
+            info.give(event.queue().map_or(std::ptr::null_mut(), handle::raw_of))
+        }
+        CL_EVENT_CONTEXT => info.give(handle::raw_of(event.context())),
+        CL_EVENT_COMMAND_TYPE => info.give(event.command()),
+        CL_EVENT_COMMAND_EXECUTION_STATUS => info.give(event.status()),
+        CL_EVENT_REFERENCE_COUNT => info.give(handle::reference_count::<Event>(raw)?),
+        _ => fail(CL_INVALID_VALUE),
+    }
+}

@@ -1,0 +1,232 @@
+//! Handles: what the application holds, what it may do with it, and how long it lives.
+//!
+//! A handle is a `repr(C)` block whose first two words are what loaders read
+//! ([`cl_headers::ObjectHead`]). All live ones stand in one table by address, so that a NULL, foreign,
+//! released or mistyped handle is recognised without touching its memory.
+//!
+//! A handle lives as long as its stub. The application's holds are counted apart
+//! (`*_REFERENCE_COUNT` shows them alone) and keep the stub alive while there is one; after that other
+//! objects and running commands may still hold it (a queue its context…), and a handle that a query
+//! gives back then is valid, as on every driver.
+//!
+//! Invariant: an address is in the table exactly while the block behind it is allocated; blocks are
+//! freed only after their entry was removed under the table's shard lock.
+
+use std::hash::BuildHasherDefault;
+use std::sync::{Arc, LazyLock, Weak};
+
+use cl_headers::ObjectHead;
+use cl_headers::types::*;
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use rustc_hash::FxHasher;
+
+use crate::error::{ClResult, fail};
+use crate::stub::{
+    Binding, Buffer, Context, Device, Event, Kernel, Platform, Program, Queue, Sampler,
+};
+
+/// Which OpenCL object a handle stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Platform,
+    Device,
+    Context,
+    Queue,
+    Memory,
+    Program,
+    Kernel,
+    Event,
+    Sampler,
+}
+
+/// A stub that applications hold by handle.
+pub(crate) trait Object: Send + Sync + Sized + 'static {
+    /// Its kind.
+    const KIND: Kind;
+    /// The code for a handle that is none of this kind.
+    const INVALID: cl_int;
+    /// The C handle type.
+    type Raw: Copy;
+    /// Its tie to a handle.
+    fn binding(&self) -> &Binding;
+    /// The address behind a C handle.
+    fn address(raw: Self::Raw) -> usize;
+    /// The C handle at an address.
+    fn raw(address: usize) -> Self::Raw;
+}
+
+macro_rules! objects {
+    ($($stub:ty: $kind:ident, $raw:ty, $invalid:ident;)*) => {$(
+        impl Object for $stub {
+            const KIND: Kind = Kind::$kind;
+            const INVALID: cl_int = $invalid;
+            type Raw = $raw;
+            fn binding(&self) -> &Binding {
+                &self.binding
+            }
+            fn address(raw: $raw) -> usize {
+                raw.addr()
+            }
+            fn raw(address: usize) -> $raw {
+                std::ptr::with_exposed_provenance_mut(address)
+            }
+        }
+    )*};
+}
+
+objects! {
+    Platform: Platform, cl_platform_id, CL_INVALID_PLATFORM;
+    Device: Device, cl_device_id, CL_INVALID_DEVICE;
+    Context: Context, cl_context, CL_INVALID_CONTEXT;
+    Queue: Queue, cl_command_queue, CL_INVALID_COMMAND_QUEUE;
+    Buffer: Memory, cl_mem, CL_INVALID_MEM_OBJECT;
+    Program: Program, cl_program, CL_INVALID_PROGRAM;
+    Kernel: Kernel, cl_kernel, CL_INVALID_KERNEL;
+    Event: Event, cl_event, CL_INVALID_EVENT;
+    Sampler: Sampler, cl_sampler, CL_INVALID_SAMPLER;
+}
+
+#[repr(C)]
+struct Block<T> {
+    head: ObjectHead,
+    holds: Mutex<Holds<T>>,
+}
+
+struct Holds<T> {
+    count: u32,
+    stub: Weak<T>,
+    // Some while the application holds the object.
+    held: Option<Arc<T>>,
+}
+
+type Table = DashMap<usize, Kind, BuildHasherDefault<FxHasher>>;
+
+static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
+
+/// Gives a new stub its handle, with one hold of the application's.
+pub(crate) fn publish<T: Object>(stub: Arc<T>) -> T::Raw {
+    publish_held(stub, 1)
+}
+
+/// Gives a stub its handle without any hold: platforms and root devices, which are never released.
+pub(crate) fn publish_permanent<T: Object>(stub: &Arc<T>) -> T::Raw {
+    publish_held(stub.clone(), 0)
+}
+
+fn publish_held<T: Object>(stub: Arc<T>, count: u32) -> T::Raw {
+    let block = Box::new(Block {
+        head: super::loader::new_head(),
+        holds: Mutex::new(Holds {
+            count,
+            stub: Arc::downgrade(&stub),
+            held: None,
+        }),
+    });
+    if count > 0 {
+        block.holds.lock().held = Some(stub.clone());
+    }
+    let address = Box::into_raw(block).expose_provenance();
+    TABLE.insert(address, T::KIND);
+    stub.binding().bind(address, free::<T>);
+    T::raw(address)
+}
+
+fn free<T: Object>(address: usize) {
+    if TABLE.remove(&address).is_some() {
+        // SAFETY: the address came from `Box::into_raw` of this type in `publish_held`, and removing
+        // its entry, which happens once, made this the only user.
+        drop(unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<Block<T>>(address)) });
+    }
+}
+
+/// The handle of a stub, as info answers need it; NULL for one that the application never saw.
+pub(crate) fn raw_of<T: Object>(stub: &Arc<T>) -> T::Raw {
+    T::raw(stub.binding().handle().unwrap_or(0))
+}
+
+fn with_holds<T: Object, R>(raw: T::Raw, body: impl FnOnce(&mut Holds<T>) -> R) -> ClResult<R> {
+    let address = T::address(raw);
+    if address == 0 {
+        return fail(T::INVALID);
+    }
+    match TABLE.get(&address) {
+        Some(kind) if *kind == T::KIND => {
+            // SAFETY: the entry says that a block of this type is there; the guard keeps it.
+            let block = unsafe { &*std::ptr::with_exposed_provenance::<Block<T>>(address) };
+            Ok(body(&mut block.holds.lock()))
+        }
+        _ => fail(T::INVALID),
+    }
+}
+
+/// The stub behind a handle.
+///
+/// # Errors
+/// The kind's `CL_INVALID_*` for NULL, foreign, dead and mistyped handles.
+pub(crate) fn resolve<T: Object>(raw: T::Raw) -> ClResult<Arc<T>> {
+    match with_holds(raw, |holds: &mut Holds<T>| holds.stub.upgrade())? {
+        Some(stub) => Ok(stub),
+        None => fail(T::INVALID),
+    }
+}
+
+/// One more hold.
+///
+/// # Errors
+/// As [`resolve`].
+pub(crate) fn retain<T: Object>(raw: T::Raw) -> ClResult {
+    with_holds(raw, |holds: &mut Holds<T>| {
+        let Some(stub) = holds.stub.upgrade() else {
+            return fail(T::INVALID);
+        };
+        holds.count = holds.count.saturating_add(1);
+        holds.held.get_or_insert(stub);
+        Ok(())
+    })?
+}
+
+/// One hold less; the last one lets the stub go once nothing else holds it.
+///
+/// # Errors
+/// As [`resolve`], and the same for a handle that the application holds no more.
+pub(crate) fn release<T: Object>(raw: T::Raw) -> ClResult {
+    // The stub may be dropped by this, which removes the entry: not under the shard's lock.
+    let last = with_holds(raw, |holds: &mut Holds<T>| {
+        holds.count = holds.count.checked_sub(1)?;
+        Some(if holds.count == 0 {
+            holds.held.take()
+        } else {
+            None
+        })
+    })?;
+    match last {
+        Some(stub) => {
+            drop(stub);
+            Ok(())
+        }
+        None => fail(T::INVALID),
+    }
+}
+
+/// The application's holds, for `*_REFERENCE_COUNT`.
+///
+/// # Errors
+/// As [`resolve`].
+pub(crate) fn reference_count<T: Object>(raw: T::Raw) -> ClResult<cl_uint> {
+    with_holds(raw, |holds: &mut Holds<T>| holds.count)
+}
+
+/// Sets the loader's word in a live object of this type (ICD 2).
+pub(crate) fn set_dispatch_data<T: Object>(raw: T::Raw, data: *mut c_void) -> ClResult {
+    let address = T::address(raw);
+    match TABLE.get(&address) {
+        Some(kind) if *kind == T::KIND => {
+            // SAFETY: as in `with_holds`.
+            let block = unsafe { &*std::ptr::with_exposed_provenance::<Block<T>>(address) };
+            block.head.set_dispatch_data(data);
+            Ok(())
+        }
+        _ => fail(T::INVALID),
+    }
+}

@@ -1,0 +1,191 @@
+//! Answers of `clGet*Info`: the size logic once, for all of them.
+//!
+//! Every query ends in exactly one `give*` call, which yields the [`Answered`] that the entry point
+//! must return, so no query can forget to answer. Specification: the common rules of information
+//! queries (`CL_INVALID_VALUE` when the size is too small and the pointer not NULL; the needed size is
+//! always reported).
+
+use std::ffi::CStr;
+
+use cl_headers::types::*;
+
+use crate::error::{ClResult, fail};
+
+/// Proof that a query was answered.
+#[derive(Debug)]
+pub(crate) struct Answered(());
+
+/// Where an info answer goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Info {
+    size: size_t,
+    value: *mut c_void,
+    size_ret: *mut size_t,
+}
+
+/// Plain C values that may be copied out byte by byte.
+///
+/// # Safety
+/// The type has no padding and no invariant.
+pub(crate) unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($t:ty),*) => {$(
+        // SAFETY: an integer or a pointer.
+        unsafe impl Plain for $t {}
+    )*};
+}
+plain!(u8, u16, u32, i32, u64, i64, usize, isize);
+
+// SAFETY: a pointer has no padding, and any bits are a valid raw pointer.
+unsafe impl<T> Plain for *mut T {}
+// SAFETY: elements without padding lie side by side.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+impl Info {
+    /// Takes the three arguments of an info function.
+    ///
+    /// # Safety
+    /// `value` is NULL or has room for `size` bytes; `size_ret` is NULL or may be written.
+    pub(crate) unsafe fn new(size: size_t, value: *mut c_void, size_ret: *mut size_t) -> Info {
+        Info {
+            size,
+            value,
+            size_ret,
+        }
+    }
+
+    /// Answers with raw bytes.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` when they do not fit.
+    pub(crate) fn give_bytes(self, bytes: &[u8]) -> ClResult<Answered> {
+        if !self.value.is_null() {
+            if self.size < bytes.len() {
+                return fail(CL_INVALID_VALUE);
+            }
+            // SAFETY: `new`'s contract gives room for `size` bytes, and the length was checked.
+            unsafe {
+                self.value
+                    .cast::<u8>()
+                    .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+            };
+        }
+        self.give_size(bytes.len())
+    }
+
+    /// Answers with a size alone, for what is written elsewhere (program binaries).
+    pub(crate) fn give_size(self, size: usize) -> ClResult<Answered> {
+        if !self.size_ret.is_null() {
+            // SAFETY: `new`'s contract.
+            unsafe { self.size_ret.write(size) };
+        }
+        Ok(Answered(()))
+    }
+
+    /// Answers with one value.
+    ///
+    /// # Errors
+    /// As [`Info::give_bytes`].
+    pub(crate) fn give<T: Plain>(self, value: T) -> ClResult<Answered> {
+        self.give_slice(&[value])
+    }
+
+    /// Answers with an array; an empty one has size 0.
+    ///
+    /// # Errors
+    /// As [`Info::give_bytes`].
+    pub(crate) fn give_slice<T: Plain>(self, values: &[T]) -> ClResult<Answered> {
+        // SAFETY: `Plain` types are initialised bytes throughout.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), std::mem::size_of_val(values))
+        };
+        self.give_bytes(bytes)
+    }
+
+    /// Answers with `cl_bool`.
+    ///
+    /// # Errors
+    /// As [`Info::give_bytes`].
+    pub(crate) fn give_bool(self, value: bool) -> ClResult<Answered> {
+        self.give(cl_bool::from(value))
+    }
+
+    /// Answers with a string and its NUL.
+    ///
+    /// # Errors
+    /// As [`Info::give_bytes`].
+    pub(crate) fn give_str(self, text: &str) -> ClResult<Answered> {
+        let mut bytes = Vec::with_capacity(text.len() + 1);
+        bytes.extend(text.bytes().take_while(|&byte| byte != 0));
+        bytes.push(0);
+        self.give_bytes(&bytes)
+    }
+
+    /// The room and the pointer, for an answer that is written through pointers inside it.
+    pub(crate) fn room(self) -> (*mut c_void, size_t) {
+        (self.value, self.size)
+    }
+}
+
+/// Reads a NUL-terminated argument.
+///
+/// # Errors
+/// `code` for NULL or text that is not UTF-8.
+///
+/// # Safety
+/// `text` is NULL or a C string.
+pub(crate) unsafe fn c_str<'a>(text: *const c_char, code: cl_int) -> ClResult<&'a str> {
+    if text.is_null() {
+        return fail(code);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_str().or(fail(code))
+}
+
+/// Reads an array argument; empty for NULL or a count of 0.
+///
+/// # Safety
+/// `values` is NULL or points to `count` readable elements that stay for the returned life.
+pub(crate) unsafe fn list<'a, T>(values: *const T, count: usize) -> &'a [T] {
+    if values.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(values, count) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask<R>(size: usize, body: impl FnOnce(Info) -> R) -> (R, Vec<u8>, usize) {
+        let (mut room, mut needed) = (vec![0xee; size.max(1)], usize::MAX);
+        // SAFETY: both pointers lead to live local memory of the size given.
+        let info = unsafe { Info::new(size, room.as_mut_ptr().cast(), &raw mut needed) };
+        (body(info), room, needed)
+    }
+
+    #[test]
+    fn strings_count_their_nul() {
+        let (result, room, needed) = ask(4, |info| info.give_str("abc"));
+        assert!(result.is_ok());
+        assert_eq!((&room[..], needed), (&b"abc\0"[..], 4));
+    }
+
+    #[test]
+    fn too_little_room_is_refused_and_nothing_written() {
+        let (result, room, _) = ask(3, |info| info.give(7u32));
+        assert_eq!(result.unwrap_err().0, CL_INVALID_VALUE);
+        assert!(room.iter().all(|&byte| byte == 0xee));
+    }
+
+    #[test]
+    fn a_null_pointer_asks_for_the_size() {
+        let mut needed = 0;
+        // SAFETY: NULL value, live size.
+        let info = unsafe { Info::new(0, std::ptr::null_mut(), &raw mut needed) };
+        assert!(info.give_slice(&[1u64, 2, 3]).is_ok());
+        assert_eq!(needed, 24);
+    }
+}

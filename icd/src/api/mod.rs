@@ -1,0 +1,43 @@
+//! The C ABI: every entry point, its argument checks and its codes; nothing else.
+//!
+//! One file per OpenCL noun. A body checks in one fixed order (handles, same context, object state,
+//! values, wait list, access flags), turns C into Rust and calls the stub. The only room of the
+//! library, with the bulk path's raw memory, where `unsafe` is at home.
+//!
+//! Invariant: every slot of the dispatch table is filled; what no file here implements answers
+//! through [`absent`] with the specification's code for a missing feature.
+#![allow(unsafe_code)]
+
+mod absent;
+mod context;
+mod device;
+mod entry;
+mod event;
+mod handle;
+mod info;
+mod kernel;
+mod loader;
+mod memory;
+mod platform;
+mod program;
+mod queue;
+
+use cl_headers::Dispatch;
+
+/// The dispatch table that every handle points to.
+#[must_use]
+pub fn dispatch() -> &'static Dispatch {
+    &DISPATCH
+}
+
+static DISPATCH: Dispatch = {
+    // Each entry point is defined once: a second definition does not compile.
+    use absent::*;
+    use context::*;
+    use device::*;
+    use event::*;
+    use loader::*;
+    use platform::*;
+    use queue::*;
+    cl_headers::dispatch_table!()
+};

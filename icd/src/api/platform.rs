@@ -1,0 +1,70 @@
+//! `clGetPlatformIDs`, `clGetPlatformInfo`.
+
+use cl_headers::types::*;
+
+use super::entry::{code, entry_points};
+use super::handle;
+use super::info::{Answered, Info};
+use super::loader;
+use crate::error::{ClResult, fail};
+use crate::stub::Platform;
+
+entry_points! {
+    fn clGetPlatformIDs(num_entries: cl_uint, platforms: *mut cl_platform_id, num_platforms: *mut cl_uint) {
+        loader::platform_ids(num_entries, platforms, num_platforms)
+    }
+}
+
+/// Specification: "Querying Platform Info". Exported: a loader calls it before it has any table.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "OpenCL's name")]
+pub(super) unsafe extern "C" fn clGetPlatformInfo(
+    platform: cl_platform_id,
+    param_name: cl_platform_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> cl_int {
+    code("clGetPlatformInfo", || {
+        // What NULL means is the implementation's choice; here it is the one platform.
+        if !platform.is_null() || loader::platform_handle().is_none() {
+            handle::resolve::<Platform>(platform)?;
+        }
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(param_name, info).map(drop)
+    })
+}
+
+fn answer(name: cl_platform_info, info: Info) -> ClResult<Answered> {
+    match name {
+        CL_PLATFORM_PROFILE => info.give_str("FULL_PROFILE"),
+        CL_PLATFORM_VERSION => {
+            info.give_str(concat!("OpenCL 3.0 Causeway ", env!("CARGO_PKG_VERSION")))
+        }
+        CL_PLATFORM_NAME => info.give_str("Causeway"),
+        CL_PLATFORM_VENDOR => info.give_str("Causeway"),
+        CL_PLATFORM_EXTENSIONS => info.give_str("cl_khr_icd"),
+        CL_PLATFORM_ICD_SUFFIX_KHR => info.give_str("CSWY"),
+        // OpenCL 3.0: no timer that all devices share with the host.
+        CL_PLATFORM_HOST_TIMER_RESOLUTION => info.give(0u64),
+        CL_PLATFORM_NUMERIC_VERSION => info.give(version(3, 0, 0)),
+        CL_PLATFORM_EXTENSIONS_WITH_VERSION => {
+            info.give_bytes(&name_version("cl_khr_icd", version(1, 0, 0)))
+        }
+        _ => fail(CL_INVALID_VALUE),
+    }
+}
+
+/// `CL_MAKE_VERSION`.
+pub(super) const fn version(major: u32, minor: u32, patch: u32) -> u32 {
+    major << 22 | minor << 12 | patch
+}
+
+/// A `cl_name_version`.
+pub(super) fn name_version(name: &str, version: u32) -> Vec<u8> {
+    let mut bytes = version.to_ne_bytes().to_vec();
+    bytes.extend(name.bytes().take(63));
+    bytes.resize(4 + 64, 0);
+    bytes
+}

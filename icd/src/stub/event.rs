@@ -1,0 +1,300 @@
+//! Events: a command's, or the application's own (user events).
+//!
+//! Status and times are pushed by the worker, so that queries and polling cost no traffic.
+//! Specification: "Event Objects". Invariant: an event finishes once; callbacks run once each, on the
+//! callback thread, after everything that the event's completion promises is in place.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use bytes::Bytes;
+use causeway_proto::command::{CreateUserEvent, ObjectKind, SetUserEventStatus, command::Kind};
+use causeway_proto::id::EventId;
+use cl_headers::types::{
+    CL_COMMAND_USER, CL_COMPLETE, CL_INVALID_OPERATION, CL_QUEUED, CL_SUBMITTED,
+};
+use parking_lot::{Condvar, Mutex};
+
+use super::{Binding, Buffer, Context, Kernel, Queue, callbacks, next_id};
+use crate::error::{ClResult, Status, require};
+
+/// Called with the status it was registered for, or the negative one the event ended with.
+pub type EventCallback = Box<dyn FnOnce(&Arc<Event>, i32) + Send>;
+
+/// Something that a running command keeps alive.
+#[derive(Debug, Clone)]
+pub enum Hold {
+    /// Memory it reads or writes.
+    Buffer(Arc<Buffer>),
+    /// The kernel it runs.
+    Kernel(Arc<Kernel>),
+}
+
+/// What happens on the reader's thread when the command is done, before anybody sees it as done:
+/// the status, and what a small read brought.
+pub(super) type Finisher = Box<dyn FnOnce(Status, &Bytes) + Send>;
+
+/// See the module.
+pub struct Event {
+    pub(crate) binding: Binding,
+    id: EventId,
+    context: Arc<Context>,
+    queue: Option<Arc<Queue>>,
+    command: u32,
+    // Whether an unset user event of the application may hold it back.
+    gated: bool,
+    status: AtomicI32,
+    state: Mutex<State>,
+    // For user events, which no session wakes.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    times: Option<[u64; 4]>,
+    callbacks: Vec<(i32, EventCallback)>,
+    finisher: Option<Finisher>,
+    hold: Vec<Hold>,
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Event")
+            .field("id", &self.id)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Event {
+    /// The event of a command that is about to be sent.
+    pub(super) fn of_command(
+        queue: &Arc<Queue>,
+        command: u32,
+        gated: bool,
+        hold: Vec<Hold>,
+        finisher: Option<Finisher>,
+    ) -> Arc<Event> {
+        Arc::new(Event {
+            binding: Binding::default(),
+            id: EventId(next_id()),
+            context: queue.context().clone(),
+            queue: Some(queue.clone()),
+            command,
+            gated,
+            status: AtomicI32::new(CL_QUEUED as i32),
+            state: Mutex::new(State {
+                finisher,
+                hold,
+                ..State::default()
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// `clCreateUserEvent`: starts as `CL_SUBMITTED`.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    pub fn user(context: &Arc<Context>) -> ClResult<Arc<Event>> {
+        let event = Arc::new(Event {
+            binding: Binding::default(),
+            id: EventId(next_id()),
+            context: context.clone(),
+            queue: None,
+            command: CL_COMMAND_USER,
+            gated: true,
+            status: AtomicI32::new(CL_SUBMITTED as i32),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        context
+            .site()
+            .send(Kind::CreateUserEvent(CreateUserEvent { event: event.id.0 }))?;
+        Ok(event)
+    }
+
+    /// `clSetUserEventStatus`.
+    ///
+    /// # Errors
+    /// `CL_INVALID_OPERATION` when it was set before.
+    pub fn set_user_status(self: &Arc<Self>, status: i32) -> ClResult {
+        require(
+            self.finish(Status(status), None, &Bytes::new()),
+            CL_INVALID_OPERATION,
+        )?;
+        let site = self.context.site();
+        // A lost session has failed every dependant already; the application did its part.
+        let _ = site.send(Kind::SetUserEventStatus(SetUserEventStatus {
+            event: self.id.0,
+            status,
+        }));
+        let _ = site.session().flush();
+        Ok(())
+    }
+
+    /// Its name on the wire.
+    #[must_use]
+    pub fn id(&self) -> EventId {
+        self.id
+    }
+
+    /// Its context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Its queue; none for a user event.
+    #[must_use]
+    pub fn queue(&self) -> Option<&Arc<Queue>> {
+        self.queue.as_ref()
+    }
+
+    /// `CL_EVENT_COMMAND_TYPE`.
+    #[must_use]
+    pub fn command(&self) -> u32 {
+        self.command
+    }
+
+    /// Whether it is a user event.
+    #[must_use]
+    pub fn is_user(&self) -> bool {
+        self.queue.is_none()
+    }
+
+    /// `CL_EVENT_COMMAND_EXECUTION_STATUS`.
+    #[must_use]
+    pub fn status(&self) -> i32 {
+        self.status.load(Ordering::Acquire)
+    }
+
+    /// Complete or failed.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.status() <= CL_COMPLETE as i32
+    }
+
+    /// Whether it is incomplete and may wait for the application itself.
+    #[must_use]
+    pub fn is_gated(&self) -> bool {
+        self.gated && !self.is_done()
+    }
+
+    /// Queued, submitted, started, ended in device nanoseconds; none before a successful end, for
+    /// user events, and where the node gave none.
+    #[must_use]
+    pub fn times(&self) -> Option<[u64; 4]> {
+        if self.status() == CL_COMPLETE as i32 {
+            self.state.lock().times
+        } else {
+            None
+        }
+    }
+
+    /// The command has left the client.
+    pub(super) fn submitted(&self) {
+        let _ = self.status.compare_exchange(
+            CL_QUEUED as i32,
+            CL_SUBMITTED as i32,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Calls back when the event has reached `status` (at once if it has), each callback once; an
+    /// event that fails calls all with its error.
+    pub fn on_status(self: &Arc<Self>, status: i32, callback: EventCallback) {
+        let mut state = self.state.lock();
+        let now = self.status();
+        if now > status {
+            state.callbacks.push((status, callback));
+            return;
+        }
+        drop(state);
+        self.call_back(now, status, callback);
+    }
+
+    fn call_back(self: &Arc<Self>, now: i32, registered: i32, callback: EventCallback) {
+        let event = self.clone();
+        let told = if now < 0 { now } else { registered };
+        callbacks::run(move || callback(&event, told));
+    }
+
+    /// Ends the event; false if it had ended before. The finisher runs first, so that whoever sees
+    /// the end finds the bytes in place.
+    pub(super) fn finish(
+        self: &Arc<Self>,
+        status: Status,
+        times: Option<[u64; 4]>,
+        contents: &Bytes,
+    ) -> bool {
+        let finisher = self.state.lock().finisher.take();
+        if let Some(finisher) = finisher {
+            finisher(status, contents);
+        }
+        let (callbacks, hold) = {
+            let mut state = self.state.lock();
+            if self.is_done() {
+                return false;
+            }
+            state.times = times.filter(|times| times[3] != 0);
+            self.status.store(status.0.min(0), Ordering::Release);
+            (
+                std::mem::take(&mut state.callbacks),
+                std::mem::take(&mut state.hold),
+            )
+        };
+        self.changed.notify_all();
+        if let Some(queue) = &self.queue {
+            queue.finished(self, status);
+        }
+        for (registered, callback) in callbacks {
+            self.call_back(status.0, registered, callback);
+        }
+        // Dropping what it held may run destructor callbacks: those only queue on the callback thread.
+        drop(hold);
+        true
+    }
+
+    /// The command was never sent: its finisher runs, nobody else hears of it.
+    pub(super) fn discard(&self) {
+        let finisher = self.state.lock().finisher.take();
+        if let Some(finisher) = finisher {
+            finisher(Status::OUT_OF_RESOURCES, &Bytes::new());
+        }
+    }
+
+    /// Waits until it is done. The caller has flushed what it depends on.
+    ///
+    /// # Errors
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it failed.
+    pub fn wait(&self) -> ClResult {
+        if self.queue.is_some() {
+            // A lost session completes its events itself, so the status tells all.
+            let _ = self.context.site().session().wait_until(&|| self.is_done());
+        } else {
+            let mut state = self.state.lock();
+            while !self.is_done() {
+                self.changed.wait(&mut state);
+            }
+        }
+        if self.status() < 0 {
+            Err(Status::WAIT_LIST_FAILED)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whose error callback hears of its failure.
+    pub(super) fn context_of_notice(&self) -> Option<&Arc<Context>> {
+        Some(&self.context)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // The worker keeps an event's state until told; a wait list may name it up to here.
+        self.context.site().release(ObjectKind::Event, self.id.0);
+    }
+}

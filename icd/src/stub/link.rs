@@ -1,0 +1,160 @@
+//! What the stubs of one session share: the commands that have not completed, and who hears of notices.
+//!
+//! Implements the transport's [`SessionEvents`]. Invariant: every event in the table is completed
+//! exactly once, by its completion or by the session's loss.
+
+use std::hash::BuildHasherDefault;
+use std::sync::{Arc, OnceLock, Weak};
+
+use bytes::Bytes;
+use causeway_proto::command::{Completion, Notice};
+use causeway_proto::id::{ContextId, EventId};
+use causeway_proto::status::{Status, WireError};
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use rustc_hash::FxHasher;
+
+use super::{Context, Event};
+use crate::error::ClResult;
+use crate::transport::{Node, Session, SessionEvents};
+
+type Table<K, V> = DashMap<K, V, BuildHasherDefault<FxHasher>>;
+
+// The live sessions' links. A session lives until it is lost or the process ends.
+static LINKS: Mutex<Vec<Arc<SessionLink>>> = Mutex::new(Vec::new());
+
+/// See the module.
+#[derive(Default)]
+pub struct SessionLink {
+    session: OnceLock<Arc<Session>>,
+    incomplete: Table<EventId, Arc<Event>>,
+    contexts: Table<ContextId, Weak<Context>>,
+}
+
+impl std::fmt::Debug for SessionLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionLink")
+            .field("incomplete", &self.incomplete.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl SessionLink {
+    /// The link of the node's live session; opens one where there is none.
+    ///
+    /// # Errors
+    /// What the wire says when no session can be had.
+    pub fn open(node: &Arc<Node>) -> ClResult<Arc<SessionLink>> {
+        // Held while a session opens, so that two first contexts on a node share one.
+        let mut links = LINKS.lock();
+        let fresh = Arc::new(SessionLink::default());
+        let session = node.session(fresh.clone())?;
+        let known = links.iter().find(|link| {
+            link.session
+                .get()
+                .is_some_and(|of| Arc::ptr_eq(of, &session))
+        });
+        if let Some(link) = known {
+            return Ok(link.clone());
+        }
+        let _ = fresh.session.set(session);
+        links.retain(|link| link.session.get().is_some_and(|of| of.is_lost().is_none()));
+        links.push(fresh.clone());
+        Ok(fresh)
+    }
+
+    /// The session.
+    ///
+    /// # Panics
+    /// Never: [`SessionLink::open`], which alone hands links out, has set it.
+    #[must_use]
+    pub fn session(&self) -> &Arc<Session> {
+        self.session.get().expect("set when the link was made")
+    }
+
+    /// A command is on its way; its event will be completed.
+    pub fn expect(&self, event: Arc<Event>) {
+        self.incomplete.insert(event.id(), event);
+        // The loss may have passed between the caller's look and this insert.
+        if let Some(session) = self.session.get()
+            && let Some(error) = session.is_lost()
+        {
+            self.fail_all(error.status());
+        }
+    }
+
+    /// The command was never sent.
+    pub fn forget(&self, event: EventId) {
+        self.incomplete.remove(&event);
+    }
+
+    /// Notices about this context go to it.
+    pub fn register_context(&self, id: ContextId, context: &Arc<Context>) {
+        self.contexts.insert(id, Arc::downgrade(context));
+    }
+
+    /// The context is gone.
+    pub fn forget_context(&self, id: ContextId) {
+        self.contexts.remove(&id);
+    }
+
+    fn fail_all(&self, status: Status) {
+        let ids: Vec<EventId> = self.incomplete.iter().map(|entry| *entry.key()).collect();
+        for id in ids {
+            if let Some((_, event)) = self.incomplete.remove(&id) {
+                event.finish(status, None, &Bytes::new());
+            }
+        }
+    }
+
+    fn tell_contexts(&self, only: Option<ContextId>, text: &str) {
+        let contexts: Vec<Arc<Context>> = self
+            .contexts
+            .iter()
+            .filter(|entry| only.is_none_or(|id| id == *entry.key()))
+            .filter_map(|entry| entry.value().upgrade())
+            .collect();
+        for context in contexts {
+            context.notify(text);
+        }
+    }
+}
+
+impl SessionEvents for SessionLink {
+    fn completed(&self, completion: Completion) {
+        let Some((_, event)) = self.incomplete.remove(&EventId(completion.event)) else {
+            return;
+        };
+        let status = Status(completion.status.min(0));
+        if status.is_error() && !completion.message.is_empty() {
+            tracing::warn!("a command failed with {}: {}", status.0, completion.message);
+            if let Some(context) = event.context_of_notice() {
+                context.notify(&completion.message);
+            }
+        }
+        let times = [
+            completion.queued,
+            completion.submitted,
+            completion.started,
+            completion.ended,
+        ];
+        event.finish(status, Some(times), &completion.contents);
+    }
+
+    fn notice(&self, notice: Notice) {
+        tracing::warn!("{}", notice.message);
+        if notice.context != 0 {
+            self.tell_contexts(Some(ContextId(notice.context)), &notice.message);
+        }
+    }
+
+    fn printed(&self, text: Bytes) {
+        crate::stdout::write(&text);
+    }
+
+    fn lost(&self, error: &WireError) {
+        tracing::warn!("{error}");
+        self.fail_all(error.status());
+        self.tell_contexts(None, &error.to_string());
+    }
+}

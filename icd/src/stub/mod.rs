@@ -1,0 +1,45 @@
+//! The client's side of every OpenCL object: safe Rust, ids and states, no C.
+//!
+//! One file per OpenCL noun. A stub holds what can be answered without the network and knows how to
+//! say the rest to its site. Ids are unique in the process, so one id can name the same object on
+//! every site.
+//!
+//! Not here: handles and argument checks (`api`), sockets (`transport`). Invariant: no lock of a stub
+//! is held while the application is called or a socket is waited for.
+
+mod binding;
+mod buffer;
+pub mod callbacks;
+mod context;
+mod device;
+mod event;
+mod host_ranges;
+mod kernel;
+mod link;
+mod platform;
+mod program;
+mod queue;
+mod sampler;
+mod site;
+
+pub use binding::Binding;
+pub use buffer::Buffer;
+pub use context::{Context, ContextNotify};
+pub use device::Device;
+pub use event::{Event, EventCallback, Hold};
+pub use host_ranges::HostRanges;
+pub use kernel::Kernel;
+pub use link::SessionLink;
+pub use platform::Platform;
+pub use program::Program;
+pub use queue::{Queue, Submission};
+pub use sampler::Sampler;
+pub use site::Site;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The next id of the process's one counter; never 0.
+pub fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,296 @@
+//! A command queue: where commands get their place in the order.
+//!
+//! [`Queue::submit`] is the one way in. It gives the command its event, tells the session to expect
+//! the completion, and appends the command to the wire, all under the queue's lock, so that the
+//! order of calls is the order on the wire. It waits for nobody.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use causeway_proto::command::{
+    CreateQueue, Enqueue, ObjectKind, command::Kind, enqueue::Operation,
+};
+use causeway_proto::id::{EventId, QueueId};
+use cl_headers::types::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+use parking_lot::Mutex;
+
+use super::event::Finisher;
+use super::{Binding, Context, Device, Event, Hold, next_id};
+use crate::error::{ClResult, Status};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Queue {
+    pub(crate) binding: Binding,
+    id: QueueId,
+    context: Arc<Context>,
+    device: Arc<Device>,
+    properties: u64,
+    property_list: Vec<u64>,
+    order: Mutex<Order>,
+    // Incomplete commands whose end the application can see: it has the event, or they write host memory.
+    visible: AtomicUsize,
+    // The first failure that no wait list explains, until clFinish tells it.
+    failure: AtomicI32,
+}
+
+#[derive(Debug, Default)]
+struct Order {
+    // Oldest first; the dead and the done are dropped from the front in passing.
+    pending: VecDeque<Weak<Event>>,
+    // Oldest first, the done dropped from the front only: cheap, and at worst too careful.
+    gated: VecDeque<Weak<Event>>,
+}
+
+/// A command about to be enqueued.
+pub struct Submission {
+    /// What the node does.
+    pub operation: Operation,
+    /// `CL_EVENT_COMMAND_TYPE` of its event.
+    pub command: u32,
+    /// The wait list.
+    pub wait: Vec<Arc<Event>>,
+    /// What must live until it is done.
+    pub hold: Vec<Hold>,
+    /// Runs when it is done, before anybody sees that.
+    pub finisher: Option<Finisher>,
+    /// Whether the application can see its end: it asked for the event, or host memory is written.
+    pub visible: bool,
+}
+
+impl Queue {
+    /// `properties`: the bits of `CL_QUEUE_PROPERTIES`; `property_list`: as the application gave it, with
+    /// its 0, empty for none.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    pub fn new(
+        context: Arc<Context>,
+        device: Arc<Device>,
+        properties: u64,
+        property_list: Vec<u64>,
+    ) -> ClResult<Arc<Queue>> {
+        let id = QueueId(next_id());
+        let mut wire: Vec<u64> = property_list.clone();
+        wire.pop();
+        if wire.is_empty() && properties != 0 {
+            wire = vec![
+                u64::from(cl_headers::types::CL_QUEUE_PROPERTIES),
+                properties,
+            ];
+        }
+        context.site().send(Kind::CreateQueue(CreateQueue {
+            queue: id.0,
+            context: context.site().context().0,
+            device: device.index().0,
+            properties: wire,
+        }))?;
+        Ok(Arc::new(Queue {
+            binding: Binding::default(),
+            id,
+            context,
+            device,
+            properties,
+            property_list,
+            order: Mutex::default(),
+            visible: AtomicUsize::new(0),
+            failure: AtomicI32::new(0),
+        }))
+    }
+
+    /// Its context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// `CL_QUEUE_PROPERTIES`.
+    #[must_use]
+    pub fn properties(&self) -> u64 {
+        self.properties
+    }
+
+    /// `CL_QUEUE_PROPERTIES_ARRAY`, with its 0; empty when made without a list.
+    #[must_use]
+    pub fn property_list(&self) -> &[u64] {
+        &self.property_list
+    }
+
+    /// Whether commands run in the order they were enqueued.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.properties & u64::from(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0
+    }
+
+    /// Whether a command enqueued now with this wait list might be held back by an unset user event
+    /// of the application. May say yes too often, never no too often.
+    #[must_use]
+    pub fn would_gate(&self, wait: &[Arc<Event>]) -> bool {
+        wait.iter().any(|event| event.is_gated()) || self.order.lock().has_gated()
+    }
+
+    /// Whether everything enqueued so far whose end the application can see has ended.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.visible.load(Ordering::Acquire) == 0
+    }
+
+    /// Enqueues. `prepare` learns the event's id before anything is sent (to register a transfer).
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_OUT_OF_HOST_MEMORY` when a command is too
+    /// large; what `prepare` says. Then nothing was enqueued.
+    pub fn submit(
+        self: &Arc<Self>,
+        submission: Submission,
+        prepare: impl FnOnce(EventId) -> ClResult,
+    ) -> ClResult<Arc<Event>> {
+        let Submission {
+            operation,
+            command,
+            wait,
+            hold,
+            finisher,
+            visible,
+        } = submission;
+        let mut order = self.order.lock();
+        let gated = wait.iter().any(|event| event.is_gated()) || order.has_gated();
+        let finisher = self.count_visible(visible, finisher);
+        let event = Event::of_command(self, command, gated, hold, finisher);
+        let kind = Kind::Enqueue(Enqueue {
+            event: event.id().0,
+            queue: self.id.0,
+            wait: wait_ids(&wait),
+            operation: Some(operation),
+        });
+        let link = self.context.site().link();
+        prepare(event.id()).inspect_err(|_| event.discard())?;
+        link.expect(event.clone());
+        if let Err(error) = link.session().send(&kind) {
+            link.forget(event.id());
+            event.discard();
+            return Err(error.into());
+        }
+        event.submitted();
+        order.push(&event, gated);
+        Ok(event)
+    }
+
+    fn count_visible(
+        self: &Arc<Self>,
+        visible: bool,
+        finisher: Option<Finisher>,
+    ) -> Option<Finisher> {
+        if !visible {
+            return finisher;
+        }
+        self.visible.fetch_add(1, Ordering::AcqRel);
+        let queue = self.clone();
+        Some(Box::new(move |status, contents| {
+            if let Some(finisher) = finisher {
+                finisher(status, contents);
+            }
+            queue.visible.fetch_sub(1, Ordering::AcqRel);
+        }))
+    }
+
+    pub(super) fn finished(&self, _event: &Arc<Event>, status: Status) {
+        if status.is_error() && status != Status::WAIT_LIST_FAILED {
+            let _ = self
+                .failure
+                .compare_exchange(0, status.0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// `clFlush`: what was enqueued leaves now.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    pub fn flush(&self) -> ClResult {
+        Ok(self.context.site().session().flush()?)
+    }
+
+    /// `clFinish`: everything enqueued before has ended.
+    ///
+    /// # Errors
+    /// The code with which a command failed by itself, once; `CL_DEVICE_NOT_AVAILABLE` when the session is
+    /// lost.
+    pub fn finish(&self) -> ClResult {
+        self.flush()?;
+        let pending: Vec<Arc<Event>> = self
+            .order
+            .lock()
+            .pending
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for event in pending {
+            // Its failure is not this call's: a wait list's failure is told by the events alone.
+            let _ = event.wait();
+        }
+        match self.failure.swap(0, Ordering::AcqRel) {
+            0 => Ok(()),
+            code => Err(Status(code)),
+        }
+    }
+
+    /// Its name on the wire.
+    #[must_use]
+    pub fn id(&self) -> QueueId {
+        self.id
+    }
+}
+
+impl Order {
+    fn has_gated(&mut self) -> bool {
+        drop_done(&mut self.gated);
+        !self.gated.is_empty()
+    }
+
+    fn push(&mut self, event: &Arc<Event>, gated: bool) {
+        drop_done(&mut self.pending);
+        self.pending.push_back(Arc::downgrade(event));
+        if gated {
+            self.gated.push_back(Arc::downgrade(event));
+        }
+    }
+}
+
+// What has succeeded holds nobody back; what has failed must be named, to cancel. A list is never
+// emptied, though: to a marker an empty one means "everything before".
+fn wait_ids(wait: &[Arc<Event>]) -> Vec<u64> {
+    let mut ids: Vec<u64> = wait
+        .iter()
+        .filter(|on| on.status() != 0)
+        .map(|on| on.id().0)
+        .collect();
+    if ids.is_empty() {
+        ids.extend(wait.first().map(|on| on.id().0));
+    }
+    ids
+}
+
+fn drop_done(events: &mut VecDeque<Weak<Event>>) {
+    while events
+        .front()
+        .is_some_and(|event| event.upgrade().is_none_or(|event| event.is_done()))
+    {
+        events.pop_front();
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let site = self.context.site();
+        site.release(ObjectKind::Queue, self.id.0);
+        // clReleaseCommandQueue flushes.
+        let _ = site.session().flush();
+    }
+}
