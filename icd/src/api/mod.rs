@@ -31,6 +31,8 @@ mod timer;
 
 use cl_headers::Dispatch;
 
+pub use loader::answer_names_by;
+
 /// The dispatch table that every handle points to.
 #[must_use]
 pub fn dispatch() -> &'static Dispatch {
