@@ -1,13 +1,34 @@
 //! `host:port` as people write it.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::Ipv6Addr;
+use std::str::FromStr;
 
-/// A server's address: `name`, `name:port`, `192.0.2.1:7079`, `[::1]:7079`, `::1`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+use causeway_proto::DAEMON_PORT;
+
+/// A server's address: `name`, `name:port`, `192.0.2.1:7079`, `[::1]:7079`, `[::1]`, `::1`.
+///
+/// Without a port it is [`DAEMON_PORT`]. Two are equal when they name the same host and port.
+#[derive(Debug, Clone)]
 pub struct Address {
     host: String,
     port: u16,
     shown: String,
+}
+
+/// Why a text is no address.
+#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
+pub enum BadAddress {
+    /// Nothing there.
+    #[error("the address is empty")]
+    Empty,
+    /// Not a host's name or number.
+    #[error("\"{0}\" is neither a host's name nor an IP address")]
+    Host(String),
+    /// Not a port.
+    #[error("\"{0}\" is no port (1 to 65535)")]
+    Port(String),
 }
 
 impl Address {
@@ -28,10 +49,150 @@ impl Address {
     pub fn as_str(&self) -> &str {
         &self.shown
     }
+
+    fn new(host: &str, port: Option<&str>) -> Result<Address, BadAddress> {
+        let port = port.map_or(Ok(DAEMON_PORT), parse_port)?;
+        let (host, shown) = if host.contains(':') {
+            let literal: Ipv6Addr = host
+                .parse()
+                .map_err(|_| BadAddress::Host(host.to_owned()))?;
+            (literal.to_string(), format!("[{literal}]:{port}"))
+        } else if is_name(host) {
+            let host = host.to_ascii_lowercase();
+            let shown = format!("{host}:{port}");
+            (host, shown)
+        } else {
+            return Err(BadAddress::Host(host.to_owned()));
+        };
+        Ok(Address { host, port, shown })
+    }
+}
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    fn from_str(text: &str) -> Result<Address, BadAddress> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(BadAddress::Empty);
+        }
+        if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or_else(|| BadAddress::Host(text.to_owned()))?;
+            return match rest.strip_prefix(':') {
+                // Brackets are for IPv6 only.
+                _ if !host.contains(':') => Err(BadAddress::Host(text.to_owned())),
+                Some(port) => Address::new(host, Some(port)),
+                None if rest.is_empty() => Address::new(host, None),
+                None => Err(BadAddress::Host(text.to_owned())),
+            };
+        }
+        match text.split_once(':') {
+            Some((_, rest)) if rest.contains(':') => Address::new(text, None),
+            Some((host, port)) => Address::new(host, Some(port)),
+            None => Address::new(text, None),
+        }
+    }
+}
+
+impl PartialEq for Address {
+    fn eq(&self, other: &Address) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+}
+
+impl Eq for Address {}
+
+impl Hash for Address {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.host, self.port).hash(state);
+    }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, BadAddress> {
+    // parse() would take "+1" too.
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<u16>() {
+        Ok(port) if digits && port != 0 => Ok(port),
+        _ => Err(BadAddress::Port(text.to_owned())),
+    }
+}
+
+fn is_name(host: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    !host.is_empty() && host.len() <= 253 && host.bytes().all(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(text: &str) -> String {
+        text.parse::<Address>().unwrap().to_string()
+    }
+
+    #[test]
+    fn every_form_is_understood() {
+        assert_eq!(shown("node"), "node:7079");
+        assert_eq!(shown(" Node.Example:80 "), "node.example:80");
+        assert_eq!(shown("192.0.2.1:7080"), "192.0.2.1:7080");
+        assert_eq!(shown("[::1]:7079"), "[::1]:7079");
+        assert_eq!(shown("[2001:db8:0:0::1]"), "[2001:db8::1]:7079");
+        assert_eq!(shown("::1"), "[::1]:7079");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "",
+            " ",
+            ":80",
+            "a b",
+            "[::1",
+            "[::1]x",
+            "[node]:1",
+            "http://node",
+            "node/x",
+            "fe80::1%eth0",
+        ] {
+            assert!(text.parse::<Address>().is_err(), "{text:?}");
+        }
+        for port in ["a:", "a:0", "a:65536", "a:+1", "a:x", "[::1]:"] {
+            assert!(
+                matches!(port.parse::<Address>(), Err(BadAddress::Port(_))),
+                "{port:?}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_reads_back(host in "[a-zA-Z0-9][a-zA-Z0-9.-]{0,30}", port in 1u16..) {
+            let address: Address = format!("{host}:{port}").parse().unwrap();
+            prop_assert_eq!(address.as_str().parse::<Address>().unwrap(), address.clone());
+            prop_assert_eq!(address.port(), port);
+        }
+
+        #[test]
+        fn any_text_is_an_address_or_refused(text in ".{0,40}") {
+            if let Ok(address) = text.parse::<Address>() {
+                prop_assert_eq!(address.as_str().parse::<Address>().unwrap(), address);
+            }
+        }
+
+        #[test]
+        fn literals_read_back(bits: u128, port in 1u16..) {
+            let literal = Ipv6Addr::from(bits);
+            let address: Address = format!("[{literal}]:{port}").parse().unwrap();
+            prop_assert_eq!(address.host().parse::<Ipv6Addr>().unwrap(), literal);
+        }
     }
 }

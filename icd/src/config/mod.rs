@@ -1,17 +1,38 @@
 //! Configuration: files and environment in, validated [`Settings`] out.
 //!
+//! Where servers come from, the first place that says anything counts:
+//! 1. `CAUSEWAY_CONFIG`: a `servers.toml`, a list (a name ending in `.list`), or a directory of either.
+//! 2. The working directory, only when the user or root owns the file and nobody else can write it.
+//! 3. The user's: `$XDG_CONFIG_HOME/causeway`, else `~/.config/causeway`.
+//! 4. The system's: `/etc/causeway`.
+//!
+//! Each place may hold a `servers.toml` and next to it a plain list, `servers.list`. `CAUSEWAY_SERVERS`
+//! (`a:7079,b`) overrides which servers there are; what `servers.toml` says about one of them holds.
+//! A program that runs with more rights than its user (setuid) listens to place 4 only. Inside a daemon
+//! ([`causeway_proto::RECURSION_GUARD`]) there are no servers at all.
+//!
 //! What it is not: it opens no connection. Invariant: a broken entry is one [`Problem`] and costs
 //! only itself; the other servers stay.
 
-pub mod address;
+mod address;
+mod file;
+mod list;
+pub mod log;
+mod place;
 
-pub use address::Address;
+use std::fmt;
+use std::sync::OnceLock;
+
+pub use address::{Address, BadAddress};
+use causeway_proto::limits::MAX_BULK_CONNECTIONS;
 
 /// Everything the user has set.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The servers, in the user's order, without duplicates.
     pub servers: Vec<ServerSettings>,
+    /// Where they were named: files, or `CAUSEWAY_SERVERS`. Empty when nothing is configured.
+    pub origins: Vec<String>,
     /// What was wrong, one clear line each.
     pub problems: Vec<Problem>,
 }
@@ -25,24 +46,24 @@ pub struct ServerSettings {
     pub name: Option<String>,
     /// What carries its commands.
     pub carrier: Carrier,
-    /// How many bulk connections to open, 1 to 8.
+    /// How many bulk connections to open, 1 to [`MAX_BULK_CONNECTIONS`].
     pub bulk_connections: u32,
 }
 
 /// What carries commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carrier {
-    /// Frames straight over a socket, written by the calling thread.
+    /// Frames straight over a socket, written by the calling thread: `carrier = "direct"`.
     #[default]
     Direct,
-    /// A gRPC stream.
+    /// A gRPC stream: `carrier = "grpc"`.
     Grpc,
 }
 
-/// Something wrong in the configuration: says where and what.
+/// Something wrong in the configuration: where and what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// File (or environment variable) the entry is in.
+    /// File or environment variable.
     pub origin: String,
     /// Line in the file, from 1.
     pub line: Option<usize>,
@@ -54,12 +75,60 @@ impl Settings {
     /// Reads the environment and the files; prints nothing.
     #[must_use]
     pub fn load() -> Settings {
-        Settings::default()
+        place::Environment::of_process()
+            .map_or_else(Settings::default, |environment| environment.load())
     }
 
-    /// The process's settings: loaded at the first call, when the problems are printed on stderr.
+    /// The process's settings: loaded at the first call, which also says on stderr what was wrong.
     pub fn of_process() -> &'static Settings {
-        static SETTINGS: std::sync::OnceLock<Settings> = std::sync::OnceLock::new();
-        SETTINGS.get_or_init(Settings::load)
+        static SETTINGS: OnceLock<Settings> = OnceLock::new();
+        SETTINGS.get_or_init(|| {
+            let settings = Settings::load();
+            for problem in &settings.problems {
+                eprintln!("causeway: {problem}");
+            }
+            settings
+        })
+    }
+
+    // Takes a server unless one of the same address is there.
+    fn add(&mut self, server: ServerSettings, problem_at: impl FnOnce(String) -> Problem) {
+        if self
+            .servers
+            .iter()
+            .any(|earlier| earlier.address == server.address)
+        {
+            self.problems.push(problem_at(format!(
+                "server {} is named twice",
+                server.address
+            )));
+        } else {
+            self.servers.push(server);
+        }
+    }
+}
+
+impl ServerSettings {
+    /// Two connections fill links that one does not, and more lengthen the queue that commands wait in.
+    pub const DEFAULT_BULK_CONNECTIONS: u32 = 2;
+
+    /// A server of which only the address is known.
+    #[must_use]
+    pub fn at(address: Address) -> ServerSettings {
+        ServerSettings {
+            address,
+            name: None,
+            carrier: Carrier::default(),
+            bulk_connections: ServerSettings::DEFAULT_BULK_CONNECTIONS,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.origin, self.message),
+            None => write!(f, "{}: {}", self.origin, self.message),
+        }
     }
 }

@@ -21,16 +21,30 @@
 #![deny(unsafe_code)]
 
 pub mod bulk;
+mod carrier;
+mod control;
+mod core;
+mod discover;
 pub mod encode;
+mod exit;
+mod flusher;
+mod fork;
 pub mod node;
+mod outbox;
+mod pulse;
+mod reader;
+mod requests;
+mod resolve;
 pub mod session;
+mod socket;
+mod sys;
+mod thread;
+mod wait;
 
 pub use bulk::memory::HostRegion;
 pub use causeway_proto::status::WireError;
+pub use discover::{Discovered, discover};
 pub use encode::EncodeCommand;
-pub use node::{Discovered, Node, discover};
+pub use exit::at_exit_flush;
+pub use node::{Node, node_status};
 pub use session::{Session, SessionEvents};
-
-/// Writes out what the process's live sessions still have queued; for `atexit`. At most one second
-/// in all; does nothing in a forked child.
-pub fn at_exit_flush() {}

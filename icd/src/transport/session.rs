@@ -1,21 +1,37 @@
-//! One process's session on one node.
+//! One process's session on one node: the face that the upper half sees.
 
 use std::any::Any;
+use std::io;
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use causeway_proto::command::{Answer, Completion, Notice};
 use causeway_proto::id::{EventId, RequestId};
+use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
+use parking_lot::Mutex;
 
+use super::bulk::Bulk;
 use super::bulk::memory::HostRegion;
+use super::carrier::direct::Direct;
+use super::carrier::grpc::{self, Grpc};
+use super::core::Core;
 use super::encode::EncodeCommand;
+use super::pulse::{self, Rhythm};
+use super::socket::Door;
+use super::{exit, flusher, fork, reader};
+use crate::config::Carrier;
 
 /// What the upper half hears from a session.
 ///
 /// Called from the transport's threads (the command reader; for joined bulk transfers also a bulk
 /// lane), so from several at once, never under a transport lock. Must be short and must not block,
 /// nor wait in any session; sending is allowed (it only appends there).
+///
+/// A session holds its `SessionEvents` for as long as it lives, so an implementation should refer
+/// weakly to whatever holds the session.
 pub trait SessionEvents: Send + Sync {
     /// A command is complete: once for each event. For a bulk transfer only when, besides the
     /// completion, all its bytes are there (or it failed) and nobody touches its memory any more.
@@ -24,33 +40,80 @@ pub trait SessionEvents: Send + Sync {
     fn notice(&self, notice: Notice);
     /// A kernel printed.
     fn printed(&self, text: Bytes);
-    /// All bytes of an upload have been handed to the network; its `keep` is dropped. Its completion
-    /// comes separately, and may overtake this.
+    /// All bytes of an upload have been handed to the network and its `keep` is dropped. Not called
+    /// when the completion came first.
     fn uploaded(&self, event: EventId) {
         let _ = event;
     }
     /// The session is lost: nothing will complete any more, nothing touches the application's memory
-    /// any more. Once.
+    /// any more. Once. A [`Session::send`] that races with this may still return `Ok`.
     fn lost(&self, error: &WireError);
 }
 
-/// A live (or lost) session.
-#[derive(Debug)]
+/// A live (or lost) session. Dropping the last reference ends it.
 pub struct Session {
-    address: String,
+    core: Arc<Core>,
+}
+
+/// What a session is made from.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) door: Door,
+    pub(super) carrier: Carrier,
+    pub(super) rhythm: Rhythm,
+    pub(super) bulk_connections: u32,
+    pub(super) deadline: Instant,
 }
 
 impl Session {
+    /// Opens the command and heartbeat connections and starts the threads.
+    pub(super) fn open(
+        opening: Opening,
+        events: Arc<dyn SessionEvents>,
+    ) -> Result<Session, WireError> {
+        let Opening {
+            door,
+            carrier,
+            rhythm,
+            bulk_connections,
+            deadline,
+        } = opening;
+        let purpose = match carrier {
+            Carrier::Direct => Purpose::Commands,
+            Carrier::Grpc => Purpose::CommandsGrpc,
+        };
+        let commands = door.open(purpose, 0, deadline)?;
+        let pulse = Arc::new(door.open(Purpose::Pulse, 0, deadline)?);
+        let bulk = Bulk::new(door.clone(), bulk_connections);
+        let address = door.address;
+        let started = match carrier {
+            Carrier::Direct => start_direct(commands, address.clone(), &pulse, bulk, events),
+            Carrier::Grpc => start_grpc(commands, address.clone(), &pulse, bulk, events),
+        };
+        let no_thread = |error: io::Error| WireError::Refused {
+            address: address.clone(),
+            reason: format!("this system starts no more threads: {error}"),
+        };
+        // From here on the session exists; dropping it ends what has been started.
+        let session = Session {
+            core: started.map_err(no_thread)?,
+        };
+        pulse::start(&session.core, pulse, rhythm).map_err(no_thread)?;
+        flusher::start(&session.core).map_err(no_thread)?;
+        exit::register(&session.core);
+        Ok(session)
+    }
+
     /// Appends a command to the outgoing buffer: it will be applied after everything sent before.
     ///
     /// Never waits for an answer; may wait for room on the connection. It leaves within about
     /// 100 µs, or with the next [`Session::flush`] or wait.
     ///
     /// # Errors
-    /// [`WireError::Lost`], [`WireError::Forked`], [`WireError::TooLarge`]; then nothing was sent.
+    /// [`WireError::Lost`], [`WireError::Forked`], [`WireError::TooLarge`].
     pub fn send(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
-        let _ = command;
-        Err(self.unwritten())
+        fork::check()?;
+        self.core.append(command, true)
     }
 
     /// [`Session::send`] and [`Session::flush`] in one; for a command that is waited for next.
@@ -58,8 +121,9 @@ impl Session {
     /// # Errors
     /// As [`Session::send`].
     pub fn send_now(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
-        let _ = command;
-        Err(self.unwritten())
+        fork::check()?;
+        self.core.append(command, false)?;
+        self.core.flush()
     }
 
     /// Writes what is queued to the connection, on the calling thread.
@@ -67,7 +131,8 @@ impl Session {
     /// # Errors
     /// [`WireError::Lost`], [`WireError::Forked`].
     pub fn flush(&self) -> Result<(), WireError> {
-        Err(self.unwritten())
+        fork::check()?;
+        self.core.flush()
     }
 
     /// Sends a command that carries `request` and waits for its answer.
@@ -80,12 +145,21 @@ impl Session {
         request: RequestId,
         command: &impl EncodeCommand,
     ) -> Result<Answer, WireError> {
-        let _ = (request, command);
-        Err(self.unwritten())
+        let slot = Arc::new(Mutex::new(None));
+        let filled = Arc::clone(&slot);
+        self.request_async(request, command, move |answer| {
+            *filled.lock() = Some(answer)
+        })?;
+        // The slot is filled before the session is over, so the wait's own error tells nothing more.
+        let waited = self.wait_until(&|| slot.lock().is_some());
+        match slot.lock().take() {
+            Some(answer) => answer,
+            None => Err(waited.err().unwrap_or_else(|| self.gone())),
+        }
     }
 
     /// The same without waiting: `then` runs on a transport thread (short, not blocking), exactly
-    /// once if and only if this returns `Ok`.
+    /// once if this returns `Ok`, and not at all otherwise.
     ///
     /// # Errors
     /// As [`Session::send`].
@@ -95,8 +169,20 @@ impl Session {
         command: &impl EncodeCommand,
         then: impl FnOnce(Result<Answer, WireError>) + Send + 'static,
     ) -> Result<(), WireError> {
-        let _ = (request, command, then);
-        Err(self.unwritten())
+        fork::check()?;
+        if self
+            .core
+            .requests
+            .register(request, Box::new(then))
+            .is_err()
+        {
+            return Err(self.gone());
+        }
+        match self.core.append(command, true) {
+            // Taken back: `then` is not called. Already taken: the session's end has called it.
+            Err(error) if self.core.requests.take(request).is_some() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Flushes, then waits until `condition` holds. It is looked at again after everything that this
@@ -106,13 +192,26 @@ impl Session {
     /// [`WireError::Lost`] when the session is lost and `condition` still does not hold;
     /// [`WireError::Forked`].
     pub fn wait_until(&self, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
-        let _ = condition;
-        Err(self.unwritten())
+        fork::check()?;
+        // A failure shows in the wait: it ends when the session is over.
+        let _ = self.core.flush();
+        self.core
+            .progress
+            .wait_until(&|| condition() || self.core.is_over());
+        if condition() {
+            Ok(())
+        } else {
+            Err(self.gone())
+        }
     }
 
     /// Makes every [`Session::wait_until`] look at its condition again; for changes that did not come
     /// through this session (a user event, another node).
-    pub fn nudge(&self) {}
+    pub fn nudge(&self) {
+        if !fork::is_child() {
+            self.core.progress.advance();
+        }
+    }
 
     /// Registers the bytes of the bulk write `event`. Call before the command is sent. They are read
     /// once the worker grants credit, after this returns; `keep` is held until they all are.
@@ -125,8 +224,12 @@ impl Session {
         source: HostRegion,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Result<(), WireError> {
-        let _ = (event, source, keep);
-        Err(self.unwritten())
+        fork::check()?;
+        if self.core.bulk.upload(&self.core, event, source, keep) {
+            Ok(())
+        } else {
+            Err(self.gone())
+        }
     }
 
     /// Registers where the bytes of the bulk read `event` go. Call before the command is sent.
@@ -134,20 +237,79 @@ impl Session {
     /// # Errors
     /// [`WireError::Lost`], [`WireError::Forked`].
     pub fn download(&self, event: EventId, destination: HostRegion) -> Result<(), WireError> {
-        let _ = (event, destination);
-        Err(self.unwritten())
-    }
-
-    /// Why the session is over, if it is.
-    #[must_use]
-    pub fn is_lost(&self) -> Option<WireError> {
-        None
-    }
-
-    fn unwritten(&self) -> WireError {
-        WireError::Lost {
-            address: self.address.clone(),
-            reason: "not written yet".to_owned(),
+        fork::check()?;
+        if self.core.bulk.download(&self.core, event, destination) {
+            Ok(())
+        } else {
+            Err(self.gone())
         }
     }
+
+    /// Takes an [`Session::upload`] or [`Session::download`] back, when its command was not sent.
+    pub fn withdraw(&self, event: EventId) {
+        if !fork::is_child() {
+            self.core.bulk.withdraw(event);
+        }
+    }
+
+    /// Why the session is over, if it is. In a child of `fork` it always is.
+    #[must_use]
+    pub fn is_lost(&self) -> Option<WireError> {
+        if fork::is_child() {
+            return Some(WireError::Forked);
+        }
+        self.core.failure().cloned()
+    }
+
+    fn gone(&self) -> WireError {
+        self.core.failure().cloned().unwrap_or(WireError::Forked)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The child of a fork must leave the parent's sockets alone, and its locks too.
+        if !fork::is_child() {
+            self.core.fail("the session was closed".to_owned());
+        }
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Session").field(&self.core).finish()
+    }
+}
+
+fn start_direct(
+    socket: TcpStream,
+    address: String,
+    pulse: &Arc<TcpStream>,
+    bulk: Bulk,
+    events: Arc<dyn SessionEvents>,
+) -> io::Result<Arc<Core>> {
+    let socket = Arc::new(socket);
+    let carrier = Box::new(Direct::new(Arc::clone(&socket)));
+    let core = Arc::new(Core::new(address, carrier, Arc::clone(pulse), bulk, events));
+    reader::start(&core, socket)?;
+    Ok(core)
+}
+
+fn start_grpc(
+    socket: TcpStream,
+    address: String,
+    pulse: &Arc<TcpStream>,
+    bulk: Bulk,
+    events: Arc<dyn SessionEvents>,
+) -> io::Result<Arc<Core>> {
+    let (carrier, incoming) = Grpc::new(socket)?;
+    let core = Arc::new(Core::new(
+        address,
+        Box::new(carrier),
+        Arc::clone(pulse),
+        bulk,
+        events,
+    ));
+    grpc::start(&core, incoming)?;
+    Ok(core)
 }

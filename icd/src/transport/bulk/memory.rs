@@ -1,7 +1,20 @@
-//! The application's memory, as bulk connections touch it.
+//! The application's memory, as bulk connections touch it: raw pointers into system calls.
+//!
+//! Nothing here makes a Rust reference to those bytes: another thread of the application may look at
+//! them (it should not, but may), and a reference would promise that none does. Long rows go between
+//! socket and memory by the kernel alone; rows too short for that are gathered in a buffer.
 #![allow(unsafe_code)]
 
-use causeway_proto::region::Region;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+use causeway_proto::region::{Region, Segment};
+
+/// Shorter rows are copied through a buffer: below this, describing a row to the kernel costs more.
+const SHORT_ROW: u64 = 2048;
+/// Pieces in one system call; the system takes 1024.
+const PIECES: usize = 512;
 
 /// Bytes in the application's memory: a base address and the region counted from it.
 ///
@@ -15,8 +28,18 @@ pub struct HostRegion {
 // SAFETY: the maker of a HostRegion promises that any thread may touch these bytes until the transfer
 // has ended (see `HostRegion::new`); the pointer has no other tie to its thread.
 unsafe impl Send for HostRegion {}
-// SAFETY: as above; shared access hands out no references, only system calls on disjoint chunks.
+// SAFETY: as above; shared access hands out no references, only system calls and raw copies.
 unsafe impl Sync for HostRegion {}
+
+/// Reused by one lane for all its chunks.
+#[derive(Default)]
+pub(in crate::transport) struct Scratch {
+    gathered: Vec<u8>,
+    pieces: Vec<libc::iovec>,
+}
+
+// SAFETY: `pieces` is empty but during a call; the pointers in it never outlive that.
+unsafe impl Send for Scratch {}
 
 impl HostRegion {
     /// The bytes of `region`, whose offset 0 is at `base`.
@@ -40,4 +63,167 @@ impl HostRegion {
     pub fn length(&self) -> u64 {
         self.region.packed_length()
     }
+
+    /// Sends `header`, then the packed bytes `from..from + length`.
+    pub(in crate::transport) fn send(
+        &self,
+        socket: &TcpStream,
+        header: &[u8],
+        from: u64,
+        length: u64,
+        scratch: &mut Scratch,
+    ) -> io::Result<()> {
+        let Scratch { gathered, pieces } = scratch;
+        pieces.clear();
+        pieces.push(piece(header.as_ptr().cast_mut(), header.len()));
+        if self.has_short_rows() {
+            self.gather(from, length, gathered);
+            pieces.push(piece(gathered.as_mut_ptr(), gathered.len()));
+            return transfer(pieces, |pieces| send_some(socket, pieces));
+        }
+        for segment in self.region.segments(from, from + length) {
+            if pieces.len() == PIECES {
+                transfer(pieces, |pieces| send_some(socket, pieces))?;
+            }
+            pieces.push(self.piece_of(segment));
+        }
+        transfer(pieces, |pieces| send_some(socket, pieces))
+    }
+
+    /// Receives the packed bytes `from..from + length`.
+    pub(in crate::transport) fn receive(
+        &self,
+        socket: &TcpStream,
+        from: u64,
+        length: u64,
+        scratch: &mut Scratch,
+    ) -> io::Result<()> {
+        let Scratch { gathered, pieces } = scratch;
+        pieces.clear();
+        if self.has_short_rows() {
+            gathered.clear();
+            gathered.resize(length as usize, 0);
+            pieces.push(piece(gathered.as_mut_ptr(), gathered.len()));
+            transfer(pieces, |pieces| receive_some(socket, pieces))?;
+            self.scatter(from, gathered);
+            return Ok(());
+        }
+        for segment in self.region.segments(from, from + length) {
+            if pieces.len() == PIECES {
+                transfer(pieces, |pieces| receive_some(socket, pieces))?;
+            }
+            pieces.push(self.piece_of(segment));
+        }
+        transfer(pieces, |pieces| receive_some(socket, pieces))
+    }
+
+    fn has_short_rows(&self) -> bool {
+        !self.region.is_linear() && self.region.size()[0] < SHORT_ROW
+    }
+
+    fn piece_of(&self, segment: Segment) -> libc::iovec {
+        piece(
+            self.base.wrapping_add(segment.offset as usize),
+            segment.length as usize,
+        )
+    }
+
+    fn gather(&self, from: u64, length: u64, into: &mut Vec<u8>) {
+        into.clear();
+        into.reserve(length as usize);
+        for segment in self.region.segments(from, from + length) {
+            let count = segment.length as usize;
+            // SAFETY: the segment lies in the region, which is readable (`HostRegion::new`); the
+            // segments of `length` packed bytes fit in what was reserved, and are initialised by the copy.
+            unsafe {
+                let source = self.base.add(segment.offset as usize);
+                into.as_mut_ptr()
+                    .add(into.len())
+                    .copy_from_nonoverlapping(source, count);
+                into.set_len(into.len() + count);
+            }
+        }
+    }
+
+    fn scatter(&self, from: u64, bytes: &[u8]) {
+        for segment in self.region.segments(from, from + bytes.len() as u64) {
+            let begin = (segment.packed - from) as usize;
+            let row = &bytes[begin..begin + segment.length as usize];
+            // SAFETY: the segment lies in the region, which is writable (`HostRegion::new`); `row` is
+            // our own buffer.
+            unsafe {
+                let target = self.base.add(segment.offset as usize);
+                target.copy_from_nonoverlapping(row.as_ptr(), row.len());
+            }
+        }
+    }
+}
+
+fn piece(base: *mut u8, length: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: base.cast(),
+        iov_len: length,
+    }
+}
+
+// Repeats `some` until every piece is done; leaves `pieces` empty.
+fn transfer(
+    pieces: &mut Vec<libc::iovec>,
+    some: impl Fn(&mut [libc::iovec]) -> io::Result<usize>,
+) -> io::Result<()> {
+    let result = transfer_all(pieces, some);
+    pieces.clear();
+    result
+}
+
+fn transfer_all(
+    mut pieces: &mut [libc::iovec],
+    some: impl Fn(&mut [libc::iovec]) -> io::Result<usize>,
+) -> io::Result<()> {
+    while let Some(first) = pieces.first() {
+        if first.iov_len == 0 {
+            pieces = &mut pieces[1..];
+            continue;
+        }
+        let mut done = match some(pieces) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(done) => done,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        for piece in pieces.iter_mut() {
+            let step = done.min(piece.iov_len);
+            piece.iov_base = piece.iov_base.cast::<u8>().wrapping_add(step).cast();
+            piece.iov_len -= step;
+            done -= step;
+            if done == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn message(pieces: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: a msghdr is plain data, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_mut_ptr();
+    message.msg_iovlen = pieces.len() as _;
+    message
+}
+
+fn send_some(socket: &TcpStream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
+    let message = message(pieces);
+    // SAFETY: the pieces describe our own buffers or the application's region, readable as
+    // `HostRegion::new` demands; the kernel answers EFAULT where that is not so.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+fn receive_some(socket: &TcpStream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
+    let mut message = message(pieces);
+    // SAFETY: as above, writable instead of readable.
+    let received =
+        unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_WAITALL) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }

@@ -1,0 +1,245 @@
+//! `servers.toml`: raw table in, validated servers out.
+//!
+//! ```toml
+//! [[server]]
+//! address = "gpu1.example:7079"  # required; the port may be left out
+//! name = "the big one"           # for people
+//! carrier = "direct"             # or "grpc"
+//! bulk_connections = 2           # 1 to 8
+//! ```
+//! An unknown key spoils its entry: it may be one whose absence matters.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Carrier, MAX_BULK_CONNECTIONS, Problem, ServerSettings, Settings};
+
+/// A file being read.
+struct File<'a> {
+    text: &'a str,
+    origin: &'a str,
+}
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+/// Reads a whole file, what is good of it.
+pub(super) fn read(text: &str, origin: &str, settings: &mut Settings) {
+    let file = File { text, origin };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let message = error.message().to_owned();
+        settings
+            .problems
+            .push(file.problem(error.span().unwrap_or_default(), message));
+    }
+    for (key, value) in document.get_ref() {
+        if key.get_ref() != "server" {
+            let message = format!("unknown key \"{}\"", key.get_ref());
+            settings.problems.push(file.problem(key.span(), message));
+            continue;
+        }
+        let Some(servers) = value.get_ref().as_array() else {
+            let message = "servers are written as [[server]]".to_owned();
+            settings.problems.push(file.problem(key.span(), message));
+            continue;
+        };
+        for (position, server) in servers.iter().enumerate() {
+            let begin = server.span().start;
+            let end = servers
+                .get(position + 1)
+                .map_or(text.len(), |next| next.span().start);
+            // What the parser could not read is reported already.
+            let broken = |error: &toml::de::Error| {
+                error
+                    .span()
+                    .is_some_and(|span| (begin..end).contains(&span.start))
+            };
+            if errors.iter().any(broken) {
+                continue;
+            }
+            match file.server(server) {
+                Ok((place, server)) => settings.add(server, |message| file.problem(place, message)),
+                Err(problem) => settings.problems.push(problem),
+            }
+        }
+    }
+}
+
+impl File<'_> {
+    // The server, and where its address stands.
+    fn server(&self, value: &Value<'_>) -> Result<(Range<usize>, ServerSettings), Problem> {
+        let Some(table) = value.get_ref().as_table() else {
+            return Err(self.problem(value.span(), "servers are written as [[server]]".to_owned()));
+        };
+        let known = ["address", "name", "carrier", "bulk_connections"];
+        if let Some((key, _)) = table
+            .iter()
+            .find(|(key, _)| !known.contains(&&**key.get_ref()))
+        {
+            let message = format!("unknown key \"{}\"; this server is not used", key.get_ref());
+            return Err(self.problem(key.span(), message));
+        }
+        let Some(address) = table.get("address") else {
+            return Err(self.problem(value.span(), "a server without address".to_owned()));
+        };
+        let parsed = self.text_of(address, "address")?.parse();
+        let mut server = ServerSettings::at(
+            parsed.map_err(|error| self.problem(address.span(), format!("{error}")))?,
+        );
+        if let Some(name) = table.get("name") {
+            server.name = Some(self.text_of(name, "name")?.to_owned());
+        }
+        if let Some(carrier) = table.get("carrier") {
+            server.carrier = match self.text_of(carrier, "carrier")? {
+                "direct" => Carrier::Direct,
+                "grpc" => Carrier::Grpc,
+                other => {
+                    let message = format!("carrier \"{other}\" is neither \"direct\" nor \"grpc\"");
+                    return Err(self.problem(carrier.span(), message));
+                }
+            };
+        }
+        if let Some(count) = table.get("bulk_connections") {
+            server.bulk_connections = self.count_of(count)?;
+        }
+        Ok((address.span(), server))
+    }
+
+    fn text_of<'v>(&self, value: &'v Value<'_>, key: &str) -> Result<&'v str, Problem> {
+        let wrong = || self.problem(value.span(), format!("{key} must be a string"));
+        value.get_ref().as_str().ok_or_else(wrong)
+    }
+
+    fn count_of(&self, value: &Value<'_>) -> Result<u32, Problem> {
+        let number = value.get_ref().as_integer();
+        number
+            .and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok())
+            .filter(|count| (1..=MAX_BULK_CONNECTIONS).contains(count))
+            .ok_or_else(|| {
+                self.problem(
+                    value.span(),
+                    format!("bulk_connections must be 1 to {MAX_BULK_CONNECTIONS}"),
+                )
+            })
+    }
+
+    fn problem(&self, span: Range<usize>, message: String) -> Problem {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
+        Problem {
+            origin: self.origin.to_owned(),
+            line: Some(line),
+            message,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn load(text: &str) -> (Vec<String>, Vec<String>) {
+        let mut settings = Settings::default();
+        read(text, "s.toml", &mut settings);
+        let servers = settings
+            .servers
+            .iter()
+            .map(|server| server.address.to_string())
+            .collect();
+        (
+            servers,
+            settings.problems.iter().map(ToString::to_string).collect(),
+        )
+    }
+
+    #[test]
+    fn all_keys_are_read() {
+        let mut settings = Settings::default();
+        let text =
+            "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\n";
+        read(text, "s.toml", &mut settings);
+        let expected = ServerSettings {
+            address: "a:7079".parse().unwrap(),
+            name: Some("x".to_owned()),
+            carrier: Carrier::Grpc,
+            bulk_connections: 4,
+        };
+        assert_eq!(settings.servers, [expected]);
+        assert_eq!(settings.problems, []);
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_line_and_costs_only_its_entry() {
+        let bad = [
+            (
+                "address = \"b:0\"",
+                "s.toml:5: \"0\" is no port (1 to 65535)",
+            ),
+            (
+                "address = \"a:7079\"",
+                "s.toml:5: server a:7079 is named twice",
+            ),
+            ("address = 7", "s.toml:5: address must be a string"),
+            (
+                "address = \"b\"\ncarier = \"grpc\"",
+                "s.toml:6: unknown key \"carier\"; this server is not used",
+            ),
+            (
+                "address = \"b\"\ncarrier = \"x\"",
+                "s.toml:6: carrier \"x\" is neither \"direct\" nor \"grpc\"",
+            ),
+            (
+                "address = \"b\"\nbulk_connections = 9",
+                "s.toml:6: bulk_connections must be 1 to 8",
+            ),
+            (
+                "address = \"b\"\nbulk_connections = -1",
+                "s.toml:6: bulk_connections must be 1 to 8",
+            ),
+            ("name = \"b\"", "s.toml:4: a server without address"),
+        ];
+        for (entry, message) in bad {
+            let text = format!(
+                "\n[[server]]\naddress = \"a\"\n[[server]]\n{entry}\n[[server]]\naddress = \"c\"\n"
+            );
+            assert_eq!(
+                load(&text),
+                (
+                    vec!["a:7079".to_owned(), "c:7079".to_owned()],
+                    vec![message.to_owned()]
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_sections_do_not_cost_the_servers() {
+        let (servers, problems) = load("[servre]\nx = 1\n[[server]]\naddress = \"a\"\n");
+        assert_eq!(servers, ["a:7079"]);
+        assert_eq!(problems, ["s.toml:1: unknown key \"servre\""]);
+        assert_eq!(
+            load("server = 3\n").1,
+            ["s.toml:1: servers are written as [[server]]"]
+        );
+    }
+
+    #[test]
+    fn a_broken_line_costs_only_its_entry() {
+        let text =
+            "[[server]]\naddress = \"a\"\n[[server]]\naddress = \n[[server]]\naddress = \"c\"\n";
+        let (servers, problems) = load(text);
+        assert_eq!(servers, ["a:7079", "c:7079"]);
+        assert!(problems[0].starts_with("s.toml:4: "), "{problems:?}");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(\\[\\[server\\]\\]\n|address|carrier| = |\"a:1\"|\"|\n|[a-z0-9.=#'\\[\\]]){0,40}") {
+            let _ = load(&text);
+        }
+    }
+}

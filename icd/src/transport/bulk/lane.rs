@@ -1,0 +1,232 @@
+//! The threads of a bulk connection.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_proto::bulk::{HEADER, Header, Kind};
+use causeway_proto::preamble::Purpose;
+use causeway_proto::status::WireError;
+
+use super::memory::Scratch;
+use super::table::{Chunk, Destination, Outcome};
+use super::{Bulk, Core, EventId};
+use crate::transport::socket::plain;
+use crate::transport::thread::{self, SMALL_STACK};
+
+/// For each lane's connection and proof.
+const OPEN_LIMIT: Duration = Duration::from_secs(5);
+/// Piece in which unwanted bytes are thrown away.
+const THROW_AWAY: usize = 64 << 10;
+
+/// Opens the session's lanes, on a thread of its own. The first must open; others that the node does
+/// not want are done without.
+pub(super) fn open_all(core: &Arc<Core>) {
+    let opener = Arc::clone(core);
+    let started = thread::spawn("cw-bulk-open", SMALL_STACK, move || {
+        for lane in 0..opener.bulk.lane_count {
+            match open(&opener, lane as u8) {
+                Ok(()) => {}
+                Err(WireError::Refused { reason, .. }) if lane > 0 => {
+                    tracing::debug!(lane, reason, "bulk lane refused");
+                    return;
+                }
+                Err(error) => return opener.fail(format!("no bulk connection: {error}")),
+            }
+        }
+    });
+    if let Err(error) = started {
+        core.fail(format!("no thread for bulk connections: {error}"));
+    }
+}
+
+fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
+    let socket = Arc::new(
+        core.bulk
+            .door
+            .open(Purpose::Bulk, lane, Instant::now() + OPEN_LIMIT)?,
+    );
+    {
+        let mut state = core.bulk.state.lock();
+        if state.table.is_closed() {
+            return Ok(());
+        }
+        state.lanes.push(Arc::clone(&socket));
+    }
+    let failed = |error: io::Error| WireError::Unreachable {
+        address: core.bulk.door.address.clone(),
+        reason: error.to_string(),
+    };
+    let (reader, reading) = (Arc::clone(core), Arc::clone(&socket));
+    thread::spawn("cw-bulk-in", SMALL_STACK, move || {
+        let reason = read(&reader, &reading);
+        reader.fail(reason);
+    })
+    .map_err(failed)?;
+    let writer = Arc::clone(core);
+    thread::spawn("cw-bulk-out", SMALL_STACK, move || {
+        if let Err(error) = write(&writer, &socket) {
+            writer.fail(plain(&error));
+        }
+    })
+    .map_err(failed)
+}
+
+// ---- reading -------------------------------------------------------------------
+
+// Returns why it ended.
+fn read(core: &Core, mut socket: &TcpStream) -> String {
+    let mut scratch = Scratch::default();
+    loop {
+        let mut bytes = [0; HEADER];
+        if let Err(error) = socket.read_exact(&mut bytes) {
+            return format!("a bulk connection ended: {}", plain(&error));
+        }
+        let handled = match Header::decode(&bytes) {
+            Err(error) => return format!("the node sent nonsense: {error}"),
+            Ok(header) => handle(core, socket, header, &mut scratch),
+        };
+        if let Err(error) = handled {
+            return format!("a bulk connection failed: {}", plain(&error));
+        }
+    }
+}
+
+fn handle(
+    core: &Core,
+    socket: &TcpStream,
+    header: Header,
+    scratch: &mut Scratch,
+) -> io::Result<()> {
+    let Header {
+        kind,
+        transfer,
+        offset,
+        length,
+    } = header;
+    match kind {
+        Kind::Data => handle_data(core, socket, transfer, offset, u64::from(length), scratch),
+        Kind::Credit => {
+            let chunks = core.bulk.state.lock().table.handle_credit(transfer, offset);
+            match chunks {
+                0 => {}
+                1 => drop(core.bulk.work.notify_one()),
+                _ => drop(core.bulk.work.notify_all()),
+            }
+            Ok(())
+        }
+        Kind::Cancel => {
+            let kept = core.bulk.state.lock().table.handle_cancel(transfer);
+            drop(kept);
+            Ok(())
+        }
+    }
+}
+
+fn handle_data(
+    core: &Core,
+    socket: &TcpStream,
+    transfer: EventId,
+    offset: u64,
+    length: u64,
+    scratch: &mut Scratch,
+) -> io::Result<()> {
+    let destination = core
+        .bulk
+        .state
+        .lock()
+        .table
+        .handle_data(transfer, offset, length);
+    match destination {
+        Destination::Memory(target) => {
+            let received = target.receive(socket, offset, length, scratch);
+            let outcome = core.bulk.leave(|table| table.data_done(transfer));
+            received?;
+            conclude(core, transfer, outcome);
+            Ok(())
+        }
+        Destination::Nowhere => throw_away(socket, length),
+        Destination::Impossible => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("bytes {offset}+{length} are no part of {transfer:?}"),
+        )),
+    }
+}
+
+fn throw_away(socket: &TcpStream, length: u64) -> io::Result<()> {
+    let mut rest = socket.take(length);
+    let mut bytes = vec![0; THROW_AWAY];
+    while rest.limit() > 0 {
+        match rest.read(&mut bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+// ---- writing -------------------------------------------------------------------
+
+fn write(core: &Core, socket: &TcpStream) -> io::Result<()> {
+    let mut scratch = Scratch::default();
+    while let Some(chunk) = core.bulk.wait_for_chunk() {
+        let Chunk {
+            event,
+            source,
+            offset,
+            length,
+        } = chunk;
+        let header = Header {
+            kind: Kind::Data,
+            transfer: event,
+            offset,
+            length: length as u32,
+        };
+        let sent = source.send(socket, &header.encode(), offset, length, &mut scratch);
+        let outcome = core.bulk.leave(|table| table.chunk_sent(event));
+        sent?;
+        conclude(core, event, outcome);
+    }
+    Ok(())
+}
+
+impl Bulk {
+    // The next chunk to send; None when the session is over.
+    fn wait_for_chunk(&self) -> Option<Chunk> {
+        let mut state = self.state.lock();
+        loop {
+            if state.table.is_closed() {
+                return None;
+            }
+            if let Some(chunk) = state.table.next_chunk() {
+                return Some(chunk);
+            }
+            self.work.wait(&mut state);
+        }
+    }
+
+    fn leave(&self, done: impl FnOnce(&mut super::Table) -> Outcome) -> Outcome {
+        let mut state = self.state.lock();
+        let outcome = done(&mut state.table);
+        if state.table.is_closed() && state.table.is_quiet() {
+            self.quiet.notify_all();
+        }
+        outcome
+    }
+}
+
+// Tells the upper half; under no lock.
+fn conclude(core: &Core, event: EventId, outcome: Outcome) {
+    if let Some(keep) = outcome.uploaded {
+        drop(keep);
+        core.events.uploaded(event);
+        core.progress.advance();
+    }
+    if let Some(completion) = outcome.completion {
+        core.events.completed(completion);
+        core.progress.advance();
+    }
+}

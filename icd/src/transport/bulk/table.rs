@@ -1,0 +1,289 @@
+//! The transfers of a session that are not over: what is left to send, what is still to come, and
+//! which completions wait for bytes. Pure: no socket, no thread.
+//!
+//! Invariant: while `touching` of a transfer is not 0, some lane may be in the application's memory,
+//! and neither its completion nor its removal gets out.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use causeway_proto::command::Completion;
+use causeway_proto::id::EventId;
+use causeway_proto::limits::BULK_CHUNK;
+
+use super::memory::HostRegion;
+
+/// What the application must keep alive until its bytes are sent.
+pub(super) type Keep = Arc<dyn Any + Send + Sync>;
+
+/// The open transfers.
+#[derive(Default)]
+pub(super) struct Table {
+    uploads: HashMap<EventId, Upload>,
+    downloads: HashMap<EventId, Download>,
+    // Uploads that may send now, in the order in which they were allowed to.
+    ready: VecDeque<EventId>,
+    touching: usize,
+    closed: bool,
+}
+
+struct Upload {
+    source: Arc<HostRegion>,
+    keep: Option<Keep>,
+    // Packed offsets: sent up to `next`, allowed up to `credit`.
+    next: u64,
+    credit: u64,
+    touching: usize,
+    given_up: bool,
+    completion: Option<Completion>,
+}
+
+struct Download {
+    target: Arc<HostRegion>,
+    received: u64,
+    touching: usize,
+    completion: Option<Completion>,
+}
+
+/// Bytes to send.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) event: EventId,
+    pub(super) source: Arc<HostRegion>,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+/// Where arriving bytes go.
+#[derive(Debug)]
+pub(super) enum Destination {
+    /// Into the application's memory; [`Table::data_done`] must follow.
+    Memory(Arc<HostRegion>),
+    /// Nowhere: the transfer is over.
+    Nowhere,
+    /// The peer is broken: these bytes are not part of the transfer.
+    Impossible,
+}
+
+/// What the end of a chunk has brought about.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// To be delivered.
+    pub(super) completion: Option<Completion>,
+    /// All bytes of an upload are sent; to be told, then dropped.
+    pub(super) uploaded: Option<Keep>,
+}
+
+impl Table {
+    /// Registers an upload; false when the table is closed.
+    pub(super) fn add_upload(&mut self, event: EventId, source: HostRegion, keep: Keep) -> bool {
+        let upload = Upload {
+            source: Arc::new(source),
+            keep: Some(keep),
+            next: 0,
+            credit: 0,
+            touching: 0,
+            given_up: false,
+            completion: None,
+        };
+        !self.closed && self.uploads.insert(event, upload).is_none()
+    }
+
+    /// Registers a download; false when the table is closed.
+    pub(super) fn add_download(&mut self, event: EventId, target: HostRegion) -> bool {
+        let download = Download {
+            target: Arc::new(target),
+            received: 0,
+            touching: 0,
+            completion: None,
+        };
+        !self.closed && self.downloads.insert(event, download).is_none()
+    }
+
+    /// The command was never sent.
+    pub(super) fn withdraw(&mut self, event: EventId) {
+        self.uploads.remove(&event);
+        self.downloads.remove(&event);
+    }
+
+    /// The worker can take bytes up to `offset`. Says how many chunks that allows.
+    pub(super) fn handle_credit(&mut self, event: EventId, offset: u64) -> usize {
+        // Unknown: credit that crossed the upload's end.
+        let Some(upload) = self.uploads.get_mut(&event) else {
+            return 0;
+        };
+        let credit = offset.min(upload.source.length());
+        if self.closed || upload.given_up || credit <= upload.credit {
+            return 0;
+        }
+        if upload.next == upload.credit {
+            self.ready.push_back(event);
+        }
+        upload.credit = credit;
+        usize::try_from((credit - upload.next).div_ceil(BULK_CHUNK as u64)).unwrap_or(usize::MAX)
+    }
+
+    /// The worker wants no more of an upload. Gives back what was kept for it, if nobody uses it.
+    pub(super) fn handle_cancel(&mut self, event: EventId) -> Option<Keep> {
+        let upload = self.uploads.get_mut(&event)?;
+        upload.given_up = true;
+        let idle = upload.touching == 0;
+        self.ready.retain(|ready| *ready != event);
+        if idle {
+            self.uploads.remove(&event)?.keep
+        } else {
+            None
+        }
+    }
+
+    /// The next bytes to send; [`Table::chunk_sent`] must follow.
+    pub(super) fn next_chunk(&mut self) -> Option<Chunk> {
+        let event = *self.ready.front()?;
+        let upload = self.uploads.get_mut(&event)?;
+        let length = (upload.credit - upload.next).min(BULK_CHUNK as u64);
+        let chunk = Chunk {
+            event,
+            source: Arc::clone(&upload.source),
+            offset: upload.next,
+            length,
+        };
+        upload.next += length;
+        upload.touching += 1;
+        self.touching += 1;
+        if upload.next == upload.credit {
+            self.ready.pop_front();
+        }
+        Some(chunk)
+    }
+
+    /// A lane has left the memory of an upload.
+    pub(super) fn chunk_sent(&mut self, event: EventId) -> Outcome {
+        self.touching -= 1;
+        let Some(upload) = self.uploads.get_mut(&event) else {
+            return Outcome::default();
+        };
+        upload.touching -= 1;
+        if upload.touching > 0 {
+            return Outcome::default();
+        }
+        let all_sent = upload.next == upload.source.length();
+        let mut outcome = Outcome::default();
+        if all_sent {
+            outcome.uploaded = upload.keep.take();
+        }
+        if upload.given_up || upload.completion.is_some() {
+            outcome.completion = upload.completion.take();
+            self.uploads.remove(&event);
+        }
+        outcome
+    }
+
+    /// Bytes `offset..offset + length` of a download are about to arrive.
+    pub(super) fn handle_data(&mut self, event: EventId, offset: u64, length: u64) -> Destination {
+        let Some(download) = self.downloads.get_mut(&event) else {
+            return Destination::Nowhere;
+        };
+        let failed = download
+            .completion
+            .as_ref()
+            .is_some_and(|completion| completion.status < 0);
+        if self.closed || failed {
+            return Destination::Nowhere;
+        }
+        let total = download.target.length();
+        // More bytes than there are means that some came twice.
+        let counted = download
+            .received
+            .checked_add(length)
+            .is_some_and(|sum| sum <= total);
+        if !counted || offset.checked_add(length).is_none_or(|end| end > total) {
+            return Destination::Impossible;
+        }
+        // Counted at once, so that two lanes cannot both pass the check with the last bytes.
+        download.received += length;
+        download.touching += 1;
+        self.touching += 1;
+        Destination::Memory(Arc::clone(&download.target))
+    }
+
+    /// A lane has left the memory of a download.
+    pub(super) fn data_done(&mut self, event: EventId) -> Outcome {
+        self.touching -= 1;
+        let mut outcome = Outcome::default();
+        if let Some(download) = self.downloads.get_mut(&event) {
+            download.touching -= 1;
+            if download.is_over() {
+                outcome.completion = self
+                    .downloads
+                    .remove(&event)
+                    .and_then(|download| download.completion);
+            }
+        }
+        outcome
+    }
+
+    /// The worker says that a command is complete. Gives it back when the application may hear of it
+    /// now; otherwise a lane's end will.
+    pub(super) fn handle_completion(&mut self, event: EventId, completion: Completion) -> Outcome {
+        if let Some(upload) = self.uploads.get_mut(&event) {
+            upload.completion = Some(completion);
+            upload.given_up = true;
+            if upload.next < upload.credit {
+                self.ready.retain(|ready| *ready != event);
+            }
+            if upload.touching > 0 {
+                return Outcome::default();
+            }
+            let upload = self.uploads.remove(&event);
+            return upload.map_or_else(Outcome::default, |upload| Outcome {
+                completion: upload.completion,
+                uploaded: upload.keep,
+            });
+        }
+        if let Some(download) = self.downloads.get_mut(&event) {
+            download.completion = Some(completion);
+            if !download.is_over() {
+                return Outcome::default();
+            }
+            let completion = self
+                .downloads
+                .remove(&event)
+                .and_then(|download| download.completion);
+            return Outcome {
+                completion,
+                uploaded: None,
+            };
+        }
+        Outcome {
+            completion: Some(completion),
+            uploaded: None,
+        }
+    }
+
+    /// Nothing may begin any more.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        self.ready.clear();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Whether no lane is in the application's memory.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.touching == 0
+    }
+}
+
+impl Download {
+    fn is_over(&self) -> bool {
+        let all_there = self.received == self.target.length();
+        let ended = self
+            .completion
+            .as_ref()
+            .is_some_and(|completion| completion.status < 0 || all_there);
+        ended && self.touching == 0
+    }
+}

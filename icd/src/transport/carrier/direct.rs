@@ -1,0 +1,184 @@
+//! The direct carrier: batches as length-prefixed frames on a socket.
+//!
+//! Written by the thread that flushes, read by one thread. The reading side keeps nothing between
+//! frames but its buffer, so that a waiting thread could as well read a frame itself.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::frame::{self, PREFIX};
+
+use super::Carrier;
+
+/// Frames up to this size are read without growing the buffer.
+const BUFFER: usize = 64 << 10;
+
+/// The sending half.
+#[derive(Debug)]
+pub(in crate::transport) struct Direct {
+    socket: Arc<TcpStream>,
+}
+
+impl Direct {
+    pub(in crate::transport) fn new(socket: Arc<TcpStream>) -> Direct {
+        Direct { socket }
+    }
+}
+
+impl Carrier for Direct {
+    fn write(&self, batch: &mut [u8]) -> io::Result<()> {
+        let prefix = frame::prefix(batch.len() - PREFIX).map_err(io::Error::other)?;
+        batch[..PREFIX].copy_from_slice(&prefix);
+        (&*self.socket).write_all(batch)
+    }
+
+    fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()> {
+        self.socket.set_write_timeout(Some(limit))?;
+        self.write(batch)
+    }
+
+    fn shut_down(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Cuts a stream of bytes into frames.
+#[derive(Debug)]
+pub(in crate::transport) struct FrameReader<R> {
+    source: R,
+    buffer: Vec<u8>,
+    // The unread bytes are buffer[begin..end].
+    begin: usize,
+    end: usize,
+}
+
+impl<R: Read> FrameReader<R> {
+    pub(in crate::transport) fn new(source: R) -> FrameReader<R> {
+        FrameReader {
+            source,
+            buffer: vec![0; BUFFER],
+            begin: 0,
+            end: 0,
+        }
+    }
+
+    /// The next frame's contents; `None` at an end between frames.
+    ///
+    /// # Errors
+    /// The system's; `InvalidData` for a frame larger than any sender makes, `UnexpectedEof` within one.
+    pub(in crate::transport) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        if !self.fill(PREFIX)? {
+            return Ok(None);
+        }
+        let prefix = std::array::from_fn(|i| self.buffer[self.begin + i]);
+        let length = frame::length(prefix)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        if !self.fill(PREFIX + length)? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let begin = self.begin + PREFIX;
+        self.begin = begin + length;
+        Ok(Some(&self.buffer[begin..begin + length]))
+    }
+
+    // Makes `count` unread bytes available; false when the stream ends before the first of them.
+    fn fill(&mut self, count: usize) -> io::Result<bool> {
+        if self.begin == self.end {
+            (self.begin, self.end) = (0, 0);
+            // One huge frame shall not hold its memory for the rest of the session.
+            if self.buffer.len() > BUFFER && count <= BUFFER {
+                self.buffer.truncate(BUFFER);
+                self.buffer.shrink_to_fit();
+            }
+        }
+        while self.end - self.begin < count {
+            if self.begin > 0 {
+                self.buffer.copy_within(self.begin..self.end, 0);
+                (self.begin, self.end) = (0, self.end - self.begin);
+            }
+            if self.end == self.buffer.len() {
+                // Grows with what has really arrived, not with what was announced.
+                self.buffer
+                    .resize((2 * self.buffer.len()).min(count.max(BUFFER)), 0);
+            }
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Ok(0) if self.end == self.begin => return Ok(false),
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.end += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::limits::MAX_BATCH;
+    use proptest::prelude::*;
+
+    // Hands out its bytes in pieces of given sizes.
+    struct Pieces(Vec<u8>, Vec<usize>);
+
+    impl Read for Pieces {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let count = self
+                .1
+                .pop()
+                .unwrap_or(usize::MAX)
+                .min(out.len())
+                .min(self.0.len());
+            out[..count].copy_from_slice(&self.0[..count]);
+            self.0.drain(..count);
+            Ok(count)
+        }
+    }
+
+    fn framed(frames: &[Vec<u8>]) -> Vec<u8> {
+        let one = |frame: &Vec<u8>| [&frame::prefix(frame.len()).unwrap()[..], frame].concat();
+        frames.iter().flat_map(one).collect()
+    }
+
+    #[test]
+    fn a_frame_larger_than_the_buffer_comes_whole_and_its_memory_goes_again() {
+        let frames = [vec![1; 300_000], vec![2; 3]];
+        let mut reader = FrameReader::new(Pieces(framed(&frames), vec![]));
+        for frame in &frames {
+            assert_eq!(reader.next().unwrap().unwrap(), &frame[..]);
+        }
+        assert!(reader.next().unwrap().is_none());
+        assert_eq!(reader.buffer.len(), BUFFER);
+    }
+
+    #[test]
+    fn half_a_frame_and_impossible_lengths_are_errors() {
+        let half = framed(&[vec![1; 10]])[..9].to_vec();
+        let error = FrameReader::new(Pieces(half, vec![])).next().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let huge = (MAX_BATCH as u32 + 1).to_le_bytes().to_vec();
+        let mut reader = FrameReader::new(Pieces(huge, vec![]));
+        assert_eq!(
+            reader.next().unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+        assert_eq!(reader.buffer.len(), BUFFER);
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_however_the_bytes_are_cut(
+            frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..20),
+            sizes in proptest::collection::vec(1usize..300, 0..60),
+        ) {
+            let mut reader = FrameReader::new(Pieces(framed(&frames), sizes));
+            for frame in &frames {
+                prop_assert_eq!(reader.next().unwrap().unwrap(), &frame[..]);
+            }
+            prop_assert!(reader.next().unwrap().is_none());
+        }
+    }
+}

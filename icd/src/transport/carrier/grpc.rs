@@ -1,0 +1,197 @@
+//! The gRPC carrier: the same batches as messages of one bidirectional stream, over a socket that has
+//! proved the session's secret.
+//!
+//! A thread of its own runs the HTTP/2 machinery on a current-thread runtime. Batches cross as raw
+//! bytes both ways, so that this carrier encodes and decodes nothing that the direct one does not.
+//! Slower than the direct carrier (two more thread wakes a round trip), for paths where only HTTP/2
+//! passes.
+
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BufMut, Bytes};
+use causeway_proto::frame::PREFIX;
+use causeway_proto::limits::MAX_BATCH;
+use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Request, Status, Streaming};
+
+use super::Carrier;
+use crate::transport::core::Core;
+use crate::transport::reader::{self, Undertaker};
+
+/// Batches between the writer and the stream; then the writer waits, as for room on a socket.
+const QUEUED_BATCHES: usize = 4;
+
+/// The sending half.
+#[derive(Debug)]
+pub(in crate::transport) struct Grpc {
+    batches: mpsc::Sender<Bytes>,
+    // For shutting down only: the runtime owns a duplicate.
+    socket: TcpStream,
+}
+
+/// What the carrier's thread takes over.
+#[derive(Debug)]
+pub(in crate::transport) struct Incoming {
+    batches: mpsc::Receiver<Bytes>,
+    socket: TcpStream,
+}
+
+impl Grpc {
+    /// Splits a proven socket; the other half goes to [`start`].
+    ///
+    /// # Errors
+    /// The system's.
+    pub(in crate::transport) fn new(socket: TcpStream) -> io::Result<(Grpc, Incoming)> {
+        let (sender, receiver) = mpsc::channel(QUEUED_BATCHES);
+        let duplicate = socket.try_clone()?;
+        duplicate.set_nonblocking(true)?;
+        Ok((
+            Grpc {
+                batches: sender,
+                socket,
+            },
+            Incoming {
+                batches: receiver,
+                socket: duplicate,
+            },
+        ))
+    }
+}
+
+impl Carrier for Grpc {
+    fn write(&self, batch: &mut [u8]) -> io::Result<()> {
+        let batch = Bytes::copy_from_slice(&batch[PREFIX..]);
+        match self.batches.try_send(batch) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(batch)) => self
+                .batches
+                .blocking_send(batch)
+                .map_err(|_| io::ErrorKind::BrokenPipe.into()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()> {
+        let batch = Bytes::copy_from_slice(&batch[PREFIX..]);
+        self.batches
+            .try_send(batch)
+            .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
+        // The stream's thread must have taken it before the process takes that thread away.
+        let deadline = Instant::now() + limit;
+        while self.batches.capacity() < QUEUED_BATCHES && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn shut_down(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Starts the stream's thread; it buries the session when the stream ends.
+pub(in crate::transport) fn start(core: &Arc<Core>, incoming: Incoming) -> io::Result<()> {
+    let core = Arc::clone(core);
+    crate::transport::thread::spawn(
+        "cw-grpc",
+        crate::transport::thread::RUNTIME_STACK,
+        move || {
+            let undertaker = Undertaker(core);
+            let core = &undertaker.0;
+            let result = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| error.to_string())
+                .and_then(|runtime| runtime.block_on(serve(core, incoming)));
+            core.fail(match result {
+                Ok(()) => "the node closed the connection".to_owned(),
+                Err(reason) => reason,
+            });
+        },
+    )
+}
+
+async fn serve(core: &Arc<Core>, incoming: Incoming) -> Result<(), String> {
+    let mut events = open_stream(incoming)
+        .await
+        .map_err(|status| status.message().to_owned())?;
+    let mut decoder = reader::Decoder::default();
+    while let Some(batch) = events
+        .message()
+        .await
+        .map_err(|status| status.message().to_owned())?
+    {
+        decoder.handle(core, batch)?;
+        if core.is_failed() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn open_stream(incoming: Incoming) -> Result<Streaming<Bytes>, Status> {
+    let socket = tokio::net::TcpStream::from_std(incoming.socket)
+        .map_err(|error| Status::unavailable(error.to_string()))?;
+    let channel = crate::transport::control::channel_over(TokioIo::new(socket))
+        .await
+        .map_err(|error| Status::unavailable(error.to_string()))?;
+    let mut client = tonic::client::Grpc::new(channel)
+        .max_decoding_message_size(MAX_BATCH)
+        .max_encoding_message_size(MAX_BATCH);
+    client
+        .ready()
+        .await
+        .map_err(|error| Status::unavailable(error.to_string()))?;
+    let path = PathAndQuery::from_static("/causeway.command.v1.Worker/Commands");
+    let request = Request::new(ReceiverStream::new(incoming.batches));
+    Ok(client
+        .streaming(request, path, RawCodec)
+        .await?
+        .into_inner())
+}
+
+/// Messages that are already encoded.
+#[derive(Debug, Clone, Copy, Default)]
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = RawCodec;
+    type Decoder = RawCodec;
+
+    fn encoder(&mut self) -> RawCodec {
+        RawCodec
+    }
+
+    fn decoder(&mut self) -> RawCodec {
+        RawCodec
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let length = source.remaining();
+        Ok(Some(source.copy_to_bytes(length)))
+    }
+}

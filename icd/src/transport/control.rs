@@ -1,0 +1,212 @@
+//! Talking to a node's supervisor: inventory, status, opening a session. Ordinary gRPC.
+//!
+//! Every function is a future for a runtime that lives only as long as the conversation; each
+//! conversation uses one socket, which closes with it.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{
+    Client, GetInventoryRequest, GetStatusRequest, Inventory, NodeStatus, OpenSessionReply,
+    OpenSessionRequest,
+};
+use causeway_proto::status::WireError;
+use causeway_proto::version::{self, WireVersion};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+use super::resolve;
+use super::socket::plain;
+use crate::config::Address;
+
+/// An inventory is a few kilobytes a device.
+const INVENTORY_LIMIT: usize = 16 << 20;
+
+/// A conversation with a supervisor.
+pub(super) struct Supervisor {
+    client: NodeClient<Channel>,
+    address: String,
+    /// Where it was reached, for the session's other connections.
+    pub(super) peer: SocketAddr,
+    /// What the TCP handshake took: one round trip.
+    pub(super) round_trip: Duration,
+}
+
+/// Runs a conversation to its end, on a thread of its own that is gone when this returns. So neither
+/// the application's stack size nor a runtime that it may be running matters.
+pub(super) fn converse<T, F>(conversation: impl FnOnce() -> F + Send + 'static) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    super::thread::run_aside("cw-control", move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let result = runtime.block_on(conversation());
+        // Whatever a peer has not answered is not waited for.
+        runtime.shutdown_background();
+        Ok(result)
+    })?
+}
+
+impl Supervisor {
+    /// Connects; the peer has not said anything yet when this succeeds.
+    pub(super) async fn reach(address: &Address) -> Result<Supervisor, WireError> {
+        let unreachable = |error: io::Error| WireError::Unreachable {
+            address: address.to_string(),
+            reason: plain(&error),
+        };
+        let resolved = resolve::resolve(address).await.map_err(unreachable)?;
+        let (stream, round_trip) = resolve::connect(&resolved).await.map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        let peer = stream.peer_addr().map_err(unreachable)?;
+        let channel =
+            channel_over(TokioIo::new(stream))
+                .await
+                .map_err(|error| WireError::Protocol {
+                    address: address.to_string(),
+                    reason: error.to_string(),
+                })?;
+        let client = NodeClient::new(channel).max_decoding_message_size(INVENTORY_LIMIT);
+        Ok(Supervisor {
+            client,
+            address: address.to_string(),
+            peer,
+            round_trip,
+        })
+    }
+
+    /// The node's devices.
+    pub(super) async fn inventory(&mut self) -> Result<Inventory, WireError> {
+        let request = GetInventoryRequest {
+            wire_version: u32::from(WireVersion::CURRENT.number()),
+        };
+        let reply = self.client.get_inventory(request).await;
+        let inventory = reply.map_err(|status| self.explain(&status))?.into_inner();
+        version::check(inventory.wire_version).map_err(|error| self.nonsense(error.to_string()))?;
+        if inventory.node_uuid.len() == 16 {
+            Ok(inventory)
+        } else {
+            Err(self.nonsense("it did not say who it is".to_owned()))
+        }
+    }
+
+    /// Load and health.
+    pub(super) async fn status(&mut self) -> Result<NodeStatus, WireError> {
+        let request = GetStatusRequest {
+            wire_version: u32::from(WireVersion::CURRENT.number()),
+        };
+        let reply = self.client.get_status(request).await;
+        Ok(reply.map_err(|status| self.explain(&status))?.into_inner())
+    }
+
+    /// A worker of our own.
+    pub(super) async fn open_session(
+        &mut self,
+        generation: u64,
+    ) -> Result<OpenSessionReply, WireError> {
+        let request = OpenSessionRequest {
+            wire_version: u32::from(WireVersion::CURRENT.number()),
+            inventory_generation: generation,
+            client: Some(this_process()),
+            credential: Bytes::new(),
+        };
+        let reply = self.client.open_session(request).await;
+        Ok(reply.map_err(|status| self.explain(&status))?.into_inner())
+    }
+
+    /// Not what a node of ours says.
+    pub(super) fn nonsense(&self, reason: String) -> WireError {
+        WireError::Protocol {
+            address: self.address.clone(),
+            reason,
+        }
+    }
+
+    // A status that the node has sent is a refusal; one that the gRPC machinery made up because it did
+    // not understand the peer has an error of that machinery as its source.
+    fn explain(&self, status: &tonic::Status) -> WireError {
+        let address = self.address.clone();
+        let reason = match std::error::Error::source(status) {
+            Some(_) if status.code() == Code::Unavailable || status.code() == Code::Unknown => {
+                let reason = format!("the connection broke: {}", innermost(status));
+                return WireError::Protocol { address, reason };
+            }
+            _ => status.message().to_owned(),
+        };
+        match status.code() {
+            Code::Unimplemented
+            | Code::Internal
+            | Code::Unknown
+            | Code::OutOfRange
+            | Code::DataLoss => WireError::Protocol { address, reason },
+            _ => WireError::Refused { address, reason },
+        }
+    }
+}
+
+/// HTTP/2 over a connected stream.
+pub(super) async fn channel_over<S>(stream: TokioIo<S>) -> Result<Channel, tonic::transport::Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let once = Mutex::new(Some(stream));
+    // The name in the URI only fills a header; the connection is there already.
+    Endpoint::from_static("http://causeway.node")
+        .connect_with_connector(tower::service_fn(move |_| {
+            // A second call wants to reconnect, which is not this channel's business.
+            let stream = once.lock().ok().and_then(|mut once| once.take());
+            std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
+        }))
+        .await
+}
+
+/// Within `limit`, or [`WireError::Unreachable`].
+pub(super) async fn within<T>(
+    limit: Duration,
+    address: &Address,
+    work: impl Future<Output = Result<T, WireError>>,
+) -> Result<T, WireError> {
+    let begun = Instant::now();
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(WireError::Unreachable {
+            address: address.to_string(),
+            reason: format!("no answer within {} ms", begun.elapsed().as_millis()),
+        })
+    })
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+fn this_process() -> Client {
+    let program = std::env::current_exe().ok();
+    let program = program
+        .as_deref()
+        .and_then(|path| path.file_name())
+        .map(|name| name.to_string_lossy().into_owned());
+    Client {
+        pid: std::process::id(),
+        host: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
+        user: std::env::var("USER")
+            .unwrap_or_else(|_| format!("uid {}", rustix::process::getuid().as_raw())),
+        program: program.unwrap_or_default(),
+        library_version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}

@@ -1,0 +1,239 @@
+//! What the threads of one session share.
+//!
+//! A session ends in two steps. [`Core::fail`] may be called by any thread, the application's too: it
+//! notes the first reason and shuts every socket, nothing more. [`Core::bury`] runs once, on the
+//! thread that reads the commands' connection, when that has ended: it waits until nobody touches the
+//! application's memory, answers the open requests, and tells the upper half. So the upper half hears
+//! of a loss on a transport thread, like of everything else.
+
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use causeway_proto::command::EventBatch;
+use causeway_proto::id::{EventId, RequestId};
+use causeway_proto::status::WireError;
+
+use super::bulk::Bulk;
+use super::carrier::Carrier;
+use super::encode::EncodeCommand;
+use super::flusher::Flusher;
+use super::outbox::{Appended, Outbox};
+use super::requests::Requests;
+use super::session::SessionEvents;
+use super::wait::Progress;
+
+/// The shared state of a session.
+pub(super) struct Core {
+    address: String,
+    pub(super) outbox: Outbox,
+    pub(super) flusher: Flusher,
+    pub(super) requests: Requests,
+    pub(super) progress: Progress,
+    pub(super) bulk: Bulk,
+    pub(super) events: Arc<dyn SessionEvents>,
+    carrier: Box<dyn Carrier>,
+    pulse: Arc<TcpStream>,
+    failure: OnceLock<WireError>,
+    failed: AtomicBool,
+    over: AtomicBool,
+    applied: AtomicU64,
+}
+
+impl Core {
+    pub(super) fn new(
+        address: String,
+        carrier: Box<dyn Carrier>,
+        pulse: Arc<TcpStream>,
+        bulk: Bulk,
+        events: Arc<dyn SessionEvents>,
+    ) -> Core {
+        Core {
+            address,
+            outbox: Outbox::new(),
+            flusher: Flusher::default(),
+            requests: Requests::new(),
+            progress: Progress::new(),
+            bulk,
+            events,
+            carrier,
+            pulse,
+            failure: OnceLock::new(),
+            failed: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            applied: AtomicU64::new(0),
+        }
+    }
+
+    // ---- out -----------------------------------------------------------------
+
+    /// Appends a command; writes when enough is queued. `wake`: let the flusher know if it sleeps; not
+    /// needed by who flushes next.
+    pub(super) fn append(&self, command: &impl EncodeCommand, wake: bool) -> Result<(), WireError> {
+        // A transport thread only appends: it may be the one that makes room.
+        let may_wait = !super::thread::is_ours();
+        loop {
+            self.check()?;
+            match self.outbox.append(command, may_wait)? {
+                Appended::Queued => return Ok(()),
+                Appended::WakeFlusher => {
+                    if wake {
+                        self.flusher.wake();
+                    }
+                    return Ok(());
+                }
+                Appended::Write => return self.flush(),
+                Appended::Full => self.flush()?,
+            }
+        }
+    }
+
+    /// Writes what is queued, on the calling thread; on a transport thread it is left to the flusher.
+    pub(super) fn flush(&self) -> Result<(), WireError> {
+        self.check()?;
+        if super::thread::is_ours() {
+            self.flusher.wake();
+            return Ok(());
+        }
+        match self.write_out() {
+            Ok(_) => Ok(()),
+            Err(_) => self.check(),
+        }
+    }
+
+    /// Writes what is queued and says whether there was any. An error has failed the session.
+    pub(super) fn write_out(&self) -> io::Result<bool> {
+        let result = self.outbox.write_with(|batch| self.carrier.write(batch));
+        self.note_error(result)
+    }
+
+    /// For the process's end: writes if that is possible soon.
+    pub(super) fn write_last(&self, patience: Duration) {
+        if self.is_failed() {
+            return;
+        }
+        let result = self
+            .outbox
+            .write_within(patience, |batch| self.carrier.write_last(batch, patience));
+        let _ = self.note_error(result);
+    }
+
+    fn note_error<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &result {
+            self.fail(super::socket::plain(error));
+        }
+        result
+    }
+
+    // ---- in ------------------------------------------------------------------
+
+    /// Hands on what a batch brought. Empties it, so that its vectors can be used again.
+    ///
+    /// # Errors
+    /// Why no worker of ours can have sent it.
+    pub(super) fn handle_batch(&self, batch: &mut EventBatch) -> Result<(), String> {
+        if batch.applied > self.outbox.last() {
+            return Err(format!(
+                "the node has applied command {}, which was not sent",
+                batch.applied
+            ));
+        }
+        for text in batch.printed.drain(..) {
+            self.events.printed(text);
+        }
+        for notice in batch.notices.drain(..) {
+            self.events.notice(notice);
+        }
+        for completion in batch.completions.drain(..) {
+            // A bulk transfer's completion may have to wait for its bytes.
+            if let Some(completion) = self.bulk.completed(EventId(completion.event), completion) {
+                self.events.completed(completion);
+            }
+        }
+        for answer in batch.answers.drain(..) {
+            if let Some(receiver) = self.requests.take(RequestId(answer.request)) {
+                receiver(Ok(answer));
+            }
+        }
+        self.applied.fetch_max(batch.applied, Ordering::Relaxed);
+        batch.applied = 0;
+        self.progress.advance();
+        Ok(())
+    }
+
+    // ---- end -----------------------------------------------------------------
+
+    /// Whether the session has failed. It may not be buried yet.
+    pub(super) fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Whether the session is over: the upper half has been told.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Why it failed.
+    pub(super) fn failure(&self) -> Option<&WireError> {
+        if self.is_failed() {
+            self.failure.get()
+        } else {
+            None
+        }
+    }
+
+    fn check(&self) -> Result<(), WireError> {
+        match self.failure() {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Ends the session; the first reason counts. Does not wait and calls nobody.
+    pub(super) fn fail(&self, reason: String) {
+        let error = WireError::Lost {
+            address: self.address.clone(),
+            reason,
+        };
+        if self.failure.set(error).is_err() {
+            return;
+        }
+        self.failed.store(true, Ordering::SeqCst);
+        self.shut_down();
+    }
+
+    fn shut_down(&self) {
+        self.carrier.shut_down();
+        let _ = self.pulse.shutdown(Shutdown::Both);
+        self.bulk.shut_down();
+        self.flusher.wake();
+    }
+
+    /// The funeral; see the module. `reason` counts if no other thread has given one.
+    pub(super) fn bury(&self, reason: String) {
+        self.fail(reason);
+        // Between the first reason and the shutting of the sockets another thread may be at work still.
+        self.shut_down();
+        self.bulk.wait_until_quiet();
+        if let Some(error) = self.failure.get() {
+            for receiver in self.requests.close() {
+                receiver(Err(error.clone()));
+            }
+            self.events.lost(error);
+        }
+        self.over.store(true, Ordering::SeqCst);
+        self.progress.advance();
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("address", &self.address)
+            .field("failure", &self.failure)
+            .field("applied", &self.applied)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! Asking all configured nodes what they have, at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::control::Inventory;
+use causeway_proto::status::WireError;
+use tokio::task::JoinSet;
+
+use super::control::{self, Supervisor};
+use super::node::Node;
+use crate::config::{Address, ServerSettings};
+
+/// For all nodes together: enumeration happens in every program that looks for a device.
+const LIMIT: Duration = Duration::from_secs(1);
+/// Kept back for starting and ending the conversation.
+const RESERVE: Duration = Duration::from_millis(30);
+
+/// What [`discover`] found out about one node.
+#[derive(Debug)]
+pub struct Discovered {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Its devices, or why there are none.
+    pub inventory: Result<Arc<Inventory>, WireError>,
+    /// One network round trip (the TCP handshake), when the node was reached.
+    pub round_trip: Option<Duration>,
+    /// Other configured addresses that lead to the same daemon; they give no devices of their own.
+    pub also_at: Vec<String>,
+}
+
+struct Reply {
+    inventory: Result<Arc<Inventory>, WireError>,
+    round_trip: Option<Duration>,
+}
+
+/// Asks all servers for their inventories, in parallel; at most one second in all.
+///
+/// In the order of the settings. Opens no session; when it returns, no socket is left and no thread,
+/// but one for each name that the system's resolver is still at. Two addresses of one daemon (same
+/// node uuid) give one entry. Nothing is remembered: the caller keeps what it got.
+#[must_use]
+pub fn discover(servers: &[ServerSettings]) -> Vec<Discovered> {
+    if servers.is_empty() {
+        return Vec::new();
+    }
+    let addresses: Vec<Address> = servers
+        .iter()
+        .map(|server| server.address.clone())
+        .collect();
+    let asked = control::converse(move || ask_all(addresses));
+    let replies = asked.unwrap_or_else(|error| {
+        let reason = error.to_string();
+        let reply = |server: &ServerSettings| {
+            let address = server.address.to_string();
+            Reply {
+                inventory: Err(WireError::Unreachable {
+                    address,
+                    reason: reason.clone(),
+                }),
+                round_trip: None,
+            }
+        };
+        servers.iter().map(reply).collect()
+    });
+    join_duplicates(servers, replies)
+}
+
+async fn ask_all(addresses: Vec<Address>) -> Vec<Reply> {
+    let mut asking = JoinSet::new();
+    let mut replies: Vec<Option<Reply>> = addresses.iter().map(|_| None).collect();
+    for (position, address) in addresses.iter().cloned().enumerate() {
+        asking.spawn(async move { (position, ask(&address).await) });
+    }
+    while let Some(answered) = asking.join_next().await {
+        if let Ok((position, reply)) = answered {
+            replies[position] = Some(reply);
+        }
+    }
+    let failed = |address: &Address| Reply {
+        inventory: Err(WireError::Unreachable {
+            address: address.to_string(),
+            reason: "asking it failed in this library".to_owned(),
+        }),
+        round_trip: None,
+    };
+    replies
+        .into_iter()
+        .zip(&addresses)
+        .map(|(reply, address)| reply.unwrap_or_else(|| failed(address)))
+        .collect()
+}
+
+async fn ask(address: &Address) -> Reply {
+    let mut round_trip = None;
+    let inventory = control::within(LIMIT - RESERVE, address, async {
+        let mut supervisor = Supervisor::reach(address).await?;
+        round_trip = Some(supervisor.round_trip);
+        supervisor.inventory().await.map(Arc::new)
+    })
+    .await;
+    Reply {
+        inventory,
+        round_trip,
+    }
+}
+
+fn join_duplicates(servers: &[ServerSettings], replies: Vec<Reply>) -> Vec<Discovered> {
+    let mut found: Vec<Discovered> = Vec::with_capacity(servers.len());
+    let mut known: HashMap<bytes::Bytes, usize> = HashMap::new();
+    for (server, reply) in servers.iter().zip(replies) {
+        if let Ok(inventory) = &reply.inventory {
+            if let Some(&earlier) = known.get(&inventory.node_uuid) {
+                found[earlier].also_at.push(server.address.to_string());
+                continue;
+            }
+            known.insert(inventory.node_uuid.clone(), found.len());
+        }
+        let node = Arc::new(Node::new(server.clone()));
+        if let Ok(inventory) = &reply.inventory {
+            node.set_inventory(Arc::clone(inventory));
+        }
+        found.push(Discovered {
+            node,
+            inventory: reply.inventory,
+            round_trip: reply.round_trip,
+            also_at: Vec::new(),
+        });
+    }
+    found
+}

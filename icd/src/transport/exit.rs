@@ -1,0 +1,39 @@
+//! The end of the process: what is queued goes out if it can soon; nothing waits for more.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::core::Core;
+use super::fork;
+
+/// For all sessions together.
+const LIMIT: Duration = Duration::from_secs(1);
+
+static SESSIONS: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
+
+/// Remembers a session for the process's end.
+pub(super) fn register(core: &Arc<Core>) {
+    let mut sessions = SESSIONS.lock();
+    sessions.retain(|session| session.strong_count() > 0);
+    sessions.push(Arc::downgrade(core));
+}
+
+/// Writes out what the process's live sessions still have queued; for `atexit`. At most one second
+/// in all; does nothing in a forked child. No thread is waited for.
+pub fn at_exit_flush() {
+    if fork::is_child() {
+        return;
+    }
+    let deadline = Instant::now() + LIMIT;
+    // The thread that holds this lock registers a session; it may never get on if exit() was called by
+    // a signal handler on top of it.
+    let Some(sessions) = SESSIONS.try_lock_for(LIMIT / 10) else {
+        return;
+    };
+    for core in sessions.iter().filter_map(Weak::upgrade) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        core.write_last(left.max(Duration::from_millis(1)));
+    }
+}

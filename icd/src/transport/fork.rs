@@ -1,0 +1,48 @@
+//! Telling a child of `fork` from its parent.
+//!
+//! Sessions do not survive `fork`: the child has none of the threads, and locks may be held by
+//! threads that it does not have. So every call asks here first, before it touches a lock. The answer
+//! is one load from a page that the kernel wipes in a child; asking for the process id would be a
+//! system call for each enqueue.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use causeway_proto::status::WireError;
+
+enum Mark {
+    Word(&'static AtomicU32),
+    // For kernels without MADV_WIPEONFORK.
+    Process(u32),
+}
+
+static MARK: OnceLock<Mark> = OnceLock::new();
+
+/// Marks this process as one that has sessions; before the first is opened.
+pub(super) fn mark_process() {
+    MARK.get_or_init(|| match super::sys::word_wiped_on_fork() {
+        Some(word) => {
+            word.store(1, Ordering::Relaxed);
+            Mark::Word(word)
+        }
+        None => Mark::Process(std::process::id()),
+    });
+}
+
+/// Whether this process is a child of a marked one.
+pub(super) fn is_child() -> bool {
+    match MARK.get() {
+        None => false,
+        Some(Mark::Word(word)) => word.load(Ordering::Relaxed) == 0,
+        Some(Mark::Process(id)) => *id != std::process::id(),
+    }
+}
+
+/// [`WireError::Forked`] in a child of a marked process.
+pub(super) fn check() -> Result<(), WireError> {
+    if is_child() {
+        Err(WireError::Forked)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! The outgoing buffer: commands, encoded where they are made, in the order they were appended.
+//!
+//! Two byte vectors take turns: one is filled under a short lock while the other is being written, so
+//! steady traffic allocates nothing. What it is not: it knows no socket; [`Outbox::write_with`] hands
+//! a finished batch to whoever writes. Invariant: batches leave in the order of their numbers, since
+//! the buffer is taken and written under one lock.
+
+use std::io;
+
+use causeway_proto::frame::PREFIX;
+use causeway_proto::limits::{BATCH_TARGET, MAX_BATCH};
+use causeway_proto::status::WireError;
+use parking_lot::Mutex;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+
+use super::encode::EncodeCommand;
+
+/// Once so much is queued, the thread that appends also writes.
+pub(super) const WRITE_AT: usize = 16 << 10;
+
+/// A buffer that one huge command has grown is not kept beyond this.
+const KEEP_CAPACITY: usize = 2 * BATCH_TARGET;
+
+const COMMANDS_TAG: u32 = 1;
+const FIRST_TAG: u32 = 2;
+
+/// Buffers of a session's commands on their way out.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    filling: Mutex<Filling>,
+    writing: Mutex<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Filling {
+    // Room for the frame's prefix, then commands.
+    bytes: Vec<u8>,
+    first: u64,
+    next: u64,
+    flusher_sleeps: bool,
+}
+
+/// What the caller of [`Outbox::append`] has to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Appended {
+    /// Nothing.
+    Queued,
+    /// Wake the flusher, which has gone to sleep.
+    WakeFlusher,
+    /// Write: enough is queued.
+    Write,
+    /// Write, then append again: there is no room in this batch.
+    Full,
+}
+
+impl Outbox {
+    pub(super) fn new() -> Outbox {
+        Outbox {
+            filling: Mutex::new(Filling {
+                bytes: vec![0; PREFIX],
+                first: 1,
+                next: 1,
+                flusher_sleeps: false,
+            }),
+            writing: Mutex::new(vec![0; PREFIX]),
+        }
+    }
+
+    /// Appends a command. With `may_refuse`, a batch that would grow beyond its target is not
+    /// appended to; the thread that makes room on the connection must not pass that.
+    pub(super) fn append(
+        &self,
+        command: &impl EncodeCommand,
+        may_refuse: bool,
+    ) -> Result<Appended, WireError> {
+        let length = command.encoded_len();
+        let entry = length + 1 + encoded_len_varint(length as u64);
+        // What seals a batch: the number's tag and its longest varint.
+        if entry + 11 > MAX_BATCH {
+            return Err(WireError::TooLarge(length));
+        }
+        let mut filling = self.filling.lock();
+        let queued = filling.bytes.len() - PREFIX;
+        if (may_refuse && queued > 0 && queued + entry > BATCH_TARGET)
+            || queued + entry + 11 > MAX_BATCH
+        {
+            return Ok(Appended::Full);
+        }
+        let bytes = &mut filling.bytes;
+        encode_key(COMMANDS_TAG, WireType::LengthDelimited, bytes);
+        encode_varint(length as u64, bytes);
+        let begin = bytes.len();
+        command.encode(bytes);
+        debug_assert_eq!(bytes.len() - begin, length, "encoded_len must be exact");
+        filling.next += 1;
+        if filling.bytes.len() - PREFIX >= WRITE_AT {
+            Ok(Appended::Write)
+        } else if std::mem::take(&mut filling.flusher_sleeps) {
+            Ok(Appended::WakeFlusher)
+        } else {
+            Ok(Appended::Queued)
+        }
+    }
+
+    /// Takes everything queued and gives it to `write` as one batch: [`PREFIX`] bytes of room, then an
+    /// encoded `CommandBatch`. Others who want to write wait meanwhile. Says whether there was any.
+    pub(super) fn write_with(
+        &self,
+        write: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        self.write_locked(&mut self.writing.lock(), write)
+    }
+
+    /// The same, but gives up (`Ok(false)`) when another writer is not done within `patience`.
+    pub(super) fn write_within(
+        &self,
+        patience: std::time::Duration,
+        write: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        match self.writing.try_lock_for(patience) {
+            Some(mut writing) => self.write_locked(&mut writing, write),
+            None => Ok(false),
+        }
+    }
+
+    fn write_locked(
+        &self,
+        writing: &mut Vec<u8>,
+        write: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let first = {
+            let mut filling = self.filling.lock();
+            if filling.bytes.len() == PREFIX {
+                return Ok(false);
+            }
+            std::mem::swap(&mut filling.bytes, writing);
+            let next = filling.next;
+            std::mem::replace(&mut filling.first, next)
+        };
+        encode_key(FIRST_TAG, WireType::Varint, writing);
+        encode_varint(first, writing);
+        let result = write(writing);
+        writing.truncate(PREFIX);
+        writing.shrink_to(KEEP_CAPACITY);
+        result.map(|()| true)
+    }
+
+    /// For the flusher: true when there is nothing to write, and the next append will then say
+    /// [`Appended::WakeFlusher`].
+    pub(super) fn sleep_if_empty(&self) -> bool {
+        let mut filling = self.filling.lock();
+        filling.flusher_sleeps = filling.bytes.len() == PREFIX;
+        filling.flusher_sleeps
+    }
+
+    /// Number of the last command appended.
+    pub(super) fn last(&self) -> u64 {
+        self.filling.lock().next - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::command::{CommandBatch, CreateUserEvent, command::Kind};
+    use prost::Message;
+
+    fn command(event: u64) -> Kind {
+        Kind::CreateUserEvent(CreateUserEvent { event })
+    }
+
+    fn take(outbox: &Outbox) -> Option<CommandBatch> {
+        let mut batch = None;
+        outbox
+            .write_with(|bytes| {
+                batch = Some(CommandBatch::decode(&bytes[PREFIX..]).unwrap());
+                Ok(())
+            })
+            .unwrap();
+        batch
+    }
+
+    #[test]
+    fn batches_continue_each_others_numbers() {
+        let outbox = Outbox::new();
+        assert_eq!(take(&outbox), None);
+        for round in 0..3 {
+            for event in 0..5 {
+                assert_eq!(
+                    outbox.append(&command(event), true).unwrap(),
+                    Appended::Queued
+                );
+            }
+            let batch = take(&outbox).unwrap();
+            assert_eq!(batch.first, 1 + round * 5);
+            assert_eq!(batch.commands.len(), 5);
+            assert_eq!(batch.commands[4].kind, Some(command(4)));
+        }
+        assert_eq!(outbox.last(), 15);
+    }
+
+    #[test]
+    fn a_sleeping_flusher_is_woken_once() {
+        let outbox = Outbox::new();
+        assert!(outbox.sleep_if_empty());
+        assert_eq!(
+            outbox.append(&command(1), true).unwrap(),
+            Appended::WakeFlusher
+        );
+        assert_eq!(outbox.append(&command(2), true).unwrap(), Appended::Queued);
+        assert!(!outbox.sleep_if_empty());
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_before_anything_is_queued() {
+        struct Huge;
+        impl EncodeCommand for Huge {
+            fn encoded_len(&self) -> usize {
+                MAX_BATCH
+            }
+            fn encode(&self, _: &mut Vec<u8>) {
+                unreachable!("must be refused by its length")
+            }
+        }
+        let outbox = Outbox::new();
+        assert_eq!(
+            outbox.append(&Huge, true),
+            Err(WireError::TooLarge(MAX_BATCH))
+        );
+        assert_eq!(take(&outbox), None);
+    }
+
+    #[test]
+    fn a_batch_stops_at_its_target_unless_the_caller_may_not_wait() {
+        struct Large;
+        impl EncodeCommand for Large {
+            fn encoded_len(&self) -> usize {
+                BATCH_TARGET - 100
+            }
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.resize(out.len() + BATCH_TARGET - 100, 0);
+            }
+        }
+        let outbox = Outbox::new();
+        assert_eq!(outbox.append(&Large, true).unwrap(), Appended::Write);
+        assert_eq!(outbox.append(&Large, true).unwrap(), Appended::Full);
+        assert_eq!(outbox.append(&Large, false).unwrap(), Appended::Write);
+    }
+}

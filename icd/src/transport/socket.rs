@@ -1,0 +1,154 @@
+//! A session's connections: options, preamble, proof.
+//!
+//! Blocking sockets of std; the handshake has a deadline, what comes after has none. Invariant: a
+//! socket leaves here only after both sides have proved the session's secret.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::preamble::{
+    GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
+};
+use causeway_proto::status::WireError;
+use causeway_proto::version;
+use rustix::net::sockopt;
+
+/// Commands and heartbeats go before bulk in the sender's own queues.
+const PRIORITY: i32 = 6;
+
+/// What is needed to open further connections of a session.
+#[derive(Debug, Clone)]
+pub(super) struct Door {
+    /// The daemon, as resolved and reached when the session was opened.
+    pub(super) peer: SocketAddr,
+    /// How people call it.
+    pub(super) address: String,
+    /// The session.
+    pub(super) session: SessionId,
+    /// Its secret.
+    pub(super) secret: SessionSecret,
+    /// Silence after which the peer counts as lost.
+    pub(super) heartbeat_limit: Duration,
+}
+
+impl Door {
+    /// Opens a connection and proves the secret, both ways.
+    ///
+    /// # Errors
+    /// [`WireError::Unreachable`], [`WireError::Protocol`], [`WireError::Refused`].
+    pub(super) fn open(
+        &self,
+        purpose: Purpose,
+        lane: u8,
+        deadline: Instant,
+    ) -> Result<TcpStream, WireError> {
+        let unreachable = |error: io::Error| WireError::Unreachable {
+            address: self.address.clone(),
+            reason: plain(&error),
+        };
+        let mut stream =
+            TcpStream::connect_timeout(&self.peer, time_left(deadline).map_err(unreachable)?)
+                .map_err(unreachable)?;
+        self.set_options(&stream, purpose).map_err(unreachable)?;
+        let left = time_left(deadline).map_err(unreachable)?;
+        stream.set_read_timeout(Some(left)).map_err(unreachable)?;
+        stream.set_write_timeout(Some(left)).map_err(unreachable)?;
+        self.prove(
+            &mut stream,
+            Preamble {
+                purpose,
+                lane,
+                session: self.session,
+            },
+        )?;
+        stream.set_read_timeout(None).map_err(unreachable)?;
+        stream.set_write_timeout(None).map_err(unreachable)?;
+        Ok(stream)
+    }
+
+    fn set_options(&self, stream: &TcpStream, purpose: Purpose) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        if matches!(
+            purpose,
+            Purpose::Commands | Purpose::CommandsGrpc | Purpose::Pulse
+        ) {
+            // A missing priority costs latency only, so a system that refuses it is no reason to fail.
+            if let Err(error) = super::sys::set_priority(stream, PRIORITY) {
+                tracing::debug!(%error, "SO_PRIORITY refused");
+            }
+        }
+        if purpose == Purpose::Pulse {
+            let limit = u32::try_from(self.heartbeat_limit.as_millis()).unwrap_or(u32::MAX);
+            sockopt::set_tcp_user_timeout(stream, limit)?;
+        } else {
+            sockopt::set_socket_keepalive(stream, true)?;
+            sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
+            sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
+            sockopt::set_tcp_keepcnt(stream, 4)?;
+        }
+        Ok(())
+    }
+
+    fn prove(&self, stream: &mut TcpStream, preamble: Preamble) -> Result<(), WireError> {
+        let bytes = preamble.encode();
+        self.spoken(stream.write_all(&bytes))?;
+        let mut greeting = [0; GREETING];
+        self.spoken(stream.read_exact(&mut greeting))?;
+        let greeting =
+            Greeting::decode(&greeting).map_err(|error| self.nonsense(error.to_string()))?;
+        if greeting.verdict == Verdict::Version || greeting.verdict == Verdict::Welcome {
+            version::check(u32::from(greeting.version))
+                .map_err(|error| self.nonsense(error.to_string()))?;
+        }
+        if greeting.verdict != Verdict::Welcome {
+            return Err(WireError::Refused {
+                address: self.address.clone(),
+                reason: greeting.verdict.to_string(),
+            });
+        }
+        let ours = client_proof(&self.secret, &bytes, &greeting.nonce);
+        self.spoken(stream.write_all(&ours))?;
+        let mut theirs = [0; WORKER_PROOF];
+        self.spoken(stream.read_exact(&mut theirs))?;
+        if check_worker_proof(&self.secret, &bytes, &greeting.nonce, &ours, &theirs) {
+            Ok(())
+        } else {
+            Err(self.nonsense("it does not know the session's secret".to_owned()))
+        }
+    }
+
+    fn spoken(&self, result: io::Result<()>) -> Result<(), WireError> {
+        result.map_err(|error| WireError::Protocol {
+            address: self.address.clone(),
+            reason: format!("in the handshake of a connection: {}", plain(&error)),
+        })
+    }
+
+    fn nonsense(&self, reason: String) -> WireError {
+        WireError::Protocol {
+            address: self.address.clone(),
+            reason,
+        }
+    }
+}
+
+/// What is left until `deadline`, as an error when nothing is.
+pub(super) fn time_left(deadline: Instant) -> io::Result<Duration> {
+    deadline
+        .checked_duration_since(Instant::now())
+        .filter(|left| *left >= Duration::from_millis(1))
+        .ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut))
+}
+
+/// An I/O error without the number that std appends: people read it.
+pub(super) fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the connection was closed".to_owned(),
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::ConnectionReset => "the connection was reset".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,109 @@
+//! The few calls into the system that no safe wrapper offers: signal masks, a page that `fork` wipes,
+//! `SO_PRIORITY`.
+//!
+//! What it is not: a place for memory of the application (that is `bulk/memory.rs`). Invariant: every
+//! pointer given to the system here is to a local of ours or to a page that is never unmapped.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicU32;
+
+/// Runs `body` with every signal blocked on this thread. A thread started meanwhile inherits that
+/// for good, so the application's handlers never run on one of ours.
+pub(super) fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
+    struct Restore(libc::sigset_t);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: the set was filled by the call below; no old set is asked for.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
+            }
+        }
+    }
+    // SAFETY: a sigset_t is plain bits, for which zero is valid; both pointers are to locals.
+    let _restore = unsafe {
+        let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+        Restore(old)
+    };
+    body()
+}
+
+/// A zeroed word in a page of its own that reads as zero again in a child of `fork`. `None` when the
+/// kernel cannot do that.
+pub(super) fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
+    // The smallest page of any system we run on; the kernel rounds up to its own.
+    const LENGTH: usize = 4096;
+    // SAFETY: a fresh anonymous mapping; it is never unmapped, so a 'static reference to its first,
+    // zeroed and aligned word holds. Only atomics touch it.
+    unsafe {
+        let page = libc::mmap(
+            std::ptr::null_mut(),
+            LENGTH,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if page == libc::MAP_FAILED {
+            return None;
+        }
+        if libc::madvise(page, LENGTH, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(page, LENGTH);
+            return None;
+        }
+        Some(&*page.cast::<AtomicU32>())
+    }
+}
+
+/// Sets `SO_PRIORITY`; up to 6 needs no privilege.
+pub(super) fn set_priority(socket: &TcpStream, priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: the pointer and length describe a local integer that lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PRIORITY,
+            (&raw const priority).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn the_word_is_zero_and_can_be_set() {
+        let word = word_wiped_on_fork().expect("Linux 4.14 or later");
+        assert_eq!(word.swap(7, Ordering::Relaxed), 0);
+        assert_eq!(word.load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn a_thread_started_inside_has_every_signal_blocked() {
+        let thread = with_signals_blocked(|| std::thread::spawn(blocked_mask));
+        let inside = thread.join().unwrap();
+        assert!(inside.contains("SigBlk:\tfffffffe"), "{inside}");
+        assert!(!blocked_mask().contains("SigBlk:\tfffffffe"));
+    }
+
+    fn blocked_mask() -> String {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        status
+            .lines()
+            .find(|line| line.starts_with("SigBlk"))
+            .unwrap()
+            .to_owned()
+    }
+}
