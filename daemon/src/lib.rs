@@ -3,7 +3,7 @@
 //! - [`supervisor`]: listens, admits, hands connections to workers, watches them. Never touches OpenCL.
 //! - [`worker`]: one process per session. `service` receives the session's connections, `session`
 //!   applies its commands.
-//! - [`runtime`]: the node's own OpenCL; the only module that knows cl3.
+//! - [`runtime`]: the node's own OpenCL; the only module that knows the OpenCL library.
 //! - [`bulk`]: bulk bytes between sockets and devices.
 //! - [`config`]: flags and file, validated.
 //!

@@ -1,22 +1,27 @@
-//! The node's own OpenCL. The only module that knows cl3.
+//! The node's own OpenCL, as safe objects. The only module that knows the C library.
+//!
+//! - [`node`]: platforms and root devices, in the order that names them on the wire;
+//! - [`context`], [`queue`], [`buffer`], [`program`], [`kernel`], [`event`]: OpenCL's objects, each
+//!   owning one native reference that its drop releases;
+//! - [`host`], [`pinned`]: host memory that the driver reads or writes behind our back;
+//! - [`probe`](mod@probe): the inventory; [`stdout`]: where kernels' `printf` goes;
+//! - `library`: libOpenCL's functions, found at run time; `info`: info answers as bytes.
+//!
+//! What it is not: it knows no wire, no id and no session. Invariant: every handle given to the driver
+//! comes from one of these objects, and every memory given to it outlives the driver's use.
 
-use causeway_proto::control::Platform;
+pub mod buffer;
+pub mod context;
+pub mod event;
+pub mod host;
+mod info;
+pub mod kernel;
+mod library;
+pub mod node;
+pub mod pinned;
+pub mod probe;
+pub mod program;
+pub mod queue;
+pub mod stdout;
 
-/// What a probing worker found out.
-#[derive(Debug, Default)]
-pub struct Probed {
-    /// In the order that names them on the wire.
-    pub platforms: Vec<Platform>,
-    /// What is wrong with the node's OpenCL, for people.
-    pub problems: Vec<String>,
-}
-
-/// Asks every platform and device everything a client may be asked. Blocks, may crash with the driver:
-/// called in a process of its own.
-#[must_use]
-pub fn probe() -> Probed {
-    Probed {
-        platforms: Vec::new(),
-        problems: vec!["this build knows no OpenCL runtime".to_owned()],
-    }
-}
+pub use probe::{Probed, probe};

@@ -133,6 +133,18 @@ fn extension_function(name: &CStr) -> *mut c_void {
     address.cast_mut().cast()
 }
 
+// What a loader that holds this library answers by name itself.
+static LOADER_NAMES: OnceLock<fn(&CStr) -> Option<*const c_void>> = OnceLock::new();
+
+/// Lets a loader that holds this library, the drop-in, answer names before the driver does in
+/// `clGetExtensionFunctionAddress`, which has no platform and is the same symbol in both. The
+/// function gives an address, NULL for a name that shall not be found, or `None` for one that it
+/// leaves to the driver. Only the first one counts.
+pub fn answer_names_by(names: fn(&CStr) -> Option<*const c_void>) {
+    // A second loader in one process would be this same library once more.
+    let _ = LOADER_NAMES.set(names);
+}
+
 /// Specification: "Obtaining extension function pointers" (1.1). A loader's first question.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "OpenCL's name")]
@@ -142,7 +154,9 @@ pub(super) unsafe extern "C" fn clGetExtensionFunctionAddress(
     pointer("clGetExtensionFunctionAddress", || {
         require(!func_name.is_null(), CL_INVALID_VALUE)?;
         // SAFETY: not NULL, and by the specification a C string.
-        Ok(extension_function(unsafe { CStr::from_ptr(func_name) }))
+        let name = unsafe { CStr::from_ptr(func_name) };
+        let loader = LOADER_NAMES.get().and_then(|names| names(name));
+        Ok(loader.map_or_else(|| extension_function(name), <*const c_void>::cast_mut))
     })
 }
 

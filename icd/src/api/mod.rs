@@ -14,15 +14,24 @@ mod device;
 mod entry;
 mod event;
 mod handle;
+mod image;
 mod info;
 mod kernel;
 mod loader;
 mod memory;
+mod pipe;
 mod platform;
 mod program;
 mod queue;
+mod sampler;
+mod sharing;
+mod sub_device;
+mod svm;
+mod timer;
 
 use cl_headers::Dispatch;
+
+pub use loader::answer_names_by;
 
 /// The dispatch table that every handle points to.
 #[must_use]
@@ -36,8 +45,15 @@ static DISPATCH: Dispatch = {
     use context::*;
     use device::*;
     use event::*;
+    use image::*;
     use loader::*;
+    use pipe::*;
     use platform::*;
     use queue::*;
+    use sampler::*;
+    use sharing::*;
+    use sub_device::*;
+    use svm::*;
+    use timer::*;
     cl_headers::dispatch_table!()
 };

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 
-use super::Binding;
 use super::device::{Device, answers};
+use super::{Binding, presented};
 use crate::config::Settings;
 use crate::transport::{self, Discovered};
 
@@ -69,7 +69,7 @@ fn devices_of(found: Discovered) -> Vec<Arc<Device>> {
                 found.node.clone(),
                 PlatformIndex(number),
                 DeviceIndex(index),
-                answers(&device.info),
+                presented::present(answers(&device.info)),
                 platform_info.clone(),
             )));
         }

@@ -14,13 +14,13 @@ use super::connection::{EventSink, SessionStart};
 ///
 /// A spare worker makes one and waits. No context is made for it.
 #[derive(Debug)]
-pub struct Preloaded(());
+pub struct Preloaded(crate::runtime::node::Node);
 
 impl Preloaded {
     /// Loads the OpenCL library, lists platforms and devices in the inventory's order.
     #[must_use]
     pub fn load() -> Preloaded {
-        Preloaded(())
+        Preloaded(crate::runtime::node::Node::load())
     }
 }
 

@@ -1,0 +1,129 @@
+//! Buffers and sub-buffers.
+//!
+//! Invariant: only kernel access flags reach the driver; host pointers and host access belong to the
+//! client.
+
+use std::ptr::null_mut;
+
+use causeway_proto::status::Status;
+use opencl_sys::{
+    CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE,
+    CL_MEM_WRITE_ONLY, cl_buffer_region, cl_mem,
+};
+
+use super::context::Context;
+use super::library::{check, cl};
+
+const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
+
+/// A native buffer or sub-buffer; released when dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    pub(super) raw: cl_mem,
+    size: u64,
+}
+
+// SAFETY: OpenCL memory objects may be used from any thread.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// `clCreateBuffer`, with initial contents if there are any. Contents are `size` bytes or none.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_VALUE` for contents of another length.
+    pub fn new(
+        context: &Context,
+        flags: u64,
+        size: u64,
+        contents: &[u8],
+    ) -> Result<Buffer, Status> {
+        const INVALID_VALUE: Status = Status(-30);
+        let bytes = usize::try_from(size).map_err(|_| Status::OUT_OF_HOST_MEMORY)?;
+        let mut flags = flags & KERNEL_ACCESS;
+        let mut host = null_mut();
+        if !contents.is_empty() {
+            if contents.len() != bytes {
+                return Err(INVALID_VALUE);
+            }
+            flags |= CL_MEM_COPY_HOST_PTR;
+            host = contents.as_ptr().cast_mut().cast();
+        }
+        let mut status = 0;
+        // SAFETY: COPY_HOST_PTR reads `bytes` bytes before the call returns; else the pointer is null.
+        let raw = unsafe {
+            cl!(clCreateBuffer(
+                context.raw,
+                flags,
+                bytes,
+                host,
+                &raw mut status
+            ))
+        };
+        check(status)?;
+        Ok(Buffer { raw, size })
+    }
+
+    /// `clCreateSubBuffer`.
+    ///
+    /// # Errors
+    /// What the driver says, a misaligned origin included.
+    pub fn sub_buffer(&self, flags: u64, origin: u64, size: u64) -> Result<Buffer, Status> {
+        let region = cl_buffer_region {
+            origin: usize::try_from(origin).map_err(|_| Status::OUT_OF_HOST_MEMORY)?,
+            size: usize::try_from(size).map_err(|_| Status::OUT_OF_HOST_MEMORY)?,
+        };
+        let mut status = 0;
+        // SAFETY: the structure is the one that this creation type asks for.
+        let raw = unsafe {
+            cl!(clCreateSubBuffer(
+                self.raw,
+                flags & KERNEL_ACCESS,
+                CL_BUFFER_CREATE_TYPE_REGION,
+                (&raw const region).cast(),
+                &raw mut status
+            ))
+        };
+        check(status)?;
+        Ok(Buffer { raw, size })
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// A buffer whose memory the driver pins, for staging.
+    pub(super) fn pinned(context: &Context, size: usize) -> Result<Buffer, Status> {
+        let flags = CL_MEM_READ_WRITE | opencl_sys::CL_MEM_ALLOC_HOST_PTR;
+        let mut status = 0;
+        // SAFETY: no host pointer is given.
+        let raw = unsafe {
+            cl!(clCreateBuffer(
+                context.raw,
+                flags,
+                size,
+                null_mut(),
+                &raw mut status
+            ))
+        };
+        check(status)?;
+        Ok(Buffer {
+            raw,
+            size: size as u64,
+        })
+    }
+
+    fn release(&self) -> Result<(), Status> {
+        // SAFETY: we own one reference and give it up here.
+        check(unsafe { cl!(clReleaseMemObject(self.raw)) })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}

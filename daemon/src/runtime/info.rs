@@ -1,0 +1,87 @@
+//! Info answers as raw bytes.
+//!
+//! Size first; an answer of size 0 is never fetched, because some drivers fail that (NVIDIA: −30).
+//! Invariant: no answer larger than [`MAX_ANSWER`] is allocated for.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use causeway_proto::status::Status;
+
+/// No info answer of any driver comes near this; a larger size is a driver's mistake.
+const MAX_ANSWER: usize = 512 << 20;
+
+/// Fetches one answer through `ask(size, value, size_ret)`, which is one of the `clGet*Info` with its
+/// object and name filled in.
+///
+/// # Errors
+/// What the driver says.
+pub(super) fn bytes(
+    mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Result<(), Status>,
+) -> Result<Vec<u8>, Status> {
+    let mut size = 0;
+    ask(0, null_mut(), &raw mut size)?;
+    if size == 0 {
+        return Ok(Vec::new());
+    }
+    if size > MAX_ANSWER {
+        return Err(Status::OUT_OF_HOST_MEMORY);
+    }
+    let mut value = vec![0u8; size];
+    ask(size, value.as_mut_ptr().cast(), null_mut())?;
+    Ok(value)
+}
+
+/// An answer that is text: without its NUL.
+pub(super) fn text(mut value: Vec<u8>) -> String {
+    while value.last() == Some(&0) {
+        value.pop();
+    }
+    String::from_utf8(value).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+}
+
+/// An answer that is one number of up to 8 bytes, native order; `None` when it is no such thing.
+pub(super) fn number(value: &[u8]) -> Option<u64> {
+    match value.len() {
+        4 => Some(u64::from(u32::from_ne_bytes(value.try_into().ok()?))),
+        8 => Some(u64::from_ne_bytes(value.try_into().ok()?)),
+        _ => None,
+    }
+}
+
+/// An answer that is an array of `size_t`.
+pub(super) fn sizes(value: &[u8]) -> Vec<u64> {
+    value.chunks_exact(8).filter_map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_answer_is_not_fetched() {
+        let answer = bytes(|size, _, size_ret| {
+            assert_eq!(size, 0, "fetched");
+            // SAFETY: `bytes` passes a valid place for the size.
+            unsafe { *size_ret = 0 };
+            Ok(())
+        });
+        assert_eq!(answer, Ok(Vec::new()));
+    }
+
+    #[test]
+    fn an_absurd_size_is_refused_before_allocation() {
+        let answer = bytes(|_, _, size_ret| {
+            // SAFETY: `bytes` passes a valid place for the size.
+            unsafe { *size_ret = usize::MAX };
+            Ok(())
+        });
+        assert_eq!(answer, Err(Status::OUT_OF_HOST_MEMORY));
+    }
+
+    #[test]
+    fn text_loses_its_nul() {
+        assert_eq!(text(b"PoCL\0".to_vec()), "PoCL");
+        assert_eq!(text(Vec::new()), "");
+    }
+}

@@ -1,0 +1,242 @@
+//! Kernels and their arguments.
+//!
+//! `clSetKernelArg` is the one call that OpenCL does not make thread-safe, so everything that sets or
+//! launches takes the kernel exclusively.
+
+use std::ptr::{null, null_mut};
+
+use causeway_proto::status::Status;
+use opencl_sys::{
+    CL_KERNEL_ATTRIBUTES, CL_KERNEL_FUNCTION_NAME, CL_KERNEL_NUM_ARGS, cl_kernel, cl_mem,
+};
+
+use super::buffer::Buffer;
+use super::info;
+use super::library::{check, cl};
+use super::node::Device;
+
+/// A native kernel; released when dropped.
+#[derive(Debug)]
+pub struct Kernel {
+    pub(super) raw: cl_kernel,
+}
+
+// SAFETY: a kernel may move between threads; the one call that must not run twice at once takes it
+// exclusively.
+unsafe impl Send for Kernel {}
+// SAFETY: calls through a shared reference are queries, which are thread-safe.
+unsafe impl Sync for Kernel {}
+
+/// Sizes of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    dimensions: u8,
+    pub(super) global: [usize; 3],
+    pub(super) offset: Option<[usize; 3]>,
+    pub(super) local: Option<[usize; 3]>,
+}
+
+impl Shape {
+    /// From the wire's lists; `None` when their lengths are no launch's or a number is no `size_t`.
+    #[must_use]
+    pub fn new(global: &[u64], offset: &[u64], local: &[u64]) -> Option<Shape> {
+        let fits = |list: &[u64]| list.is_empty() || list.len() == global.len();
+        if global.is_empty() || global.len() > 3 || !fits(offset) || !fits(local) {
+            return None;
+        }
+        let three = |list: &[u64], rest| -> Option<[usize; 3]> {
+            let mut out = [rest; 3];
+            for (to, from) in out.iter_mut().zip(list) {
+                *to = usize::try_from(*from).ok()?;
+            }
+            Some(out)
+        };
+        let optional = |list: &[u64], rest| match list {
+            [] => Some(None),
+            list => three(list, rest).map(Some),
+        };
+        Some(Shape {
+            dimensions: u8::try_from(global.len()).ok()?,
+            global: three(global, 1)?,
+            offset: optional(offset, 0)?,
+            local: optional(local, 1)?,
+        })
+    }
+
+    pub(super) fn dimensions(&self) -> u32 {
+        u32::from(self.dimensions)
+    }
+
+    /// Whether no work-item would run.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.global.contains(&0)
+    }
+}
+
+impl Kernel {
+    /// # Safety
+    /// `raw` is a kernel that the driver just gave us.
+    pub(super) unsafe fn adopt(raw: cl_kernel) -> Kernel {
+        Kernel { raw }
+    }
+
+    /// Sets an argument passed by value.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_value(&mut self, index: u32, value: &[u8]) -> Result<(), Status> {
+        // SAFETY: the driver reads `value.len()` bytes before it returns.
+        check(unsafe {
+            cl!(clSetKernelArg(
+                self.raw,
+                index,
+                value.len(),
+                value.as_ptr().cast()
+            ))
+        })
+    }
+
+    /// Sets a buffer; `None` is a null pointer for the kernel.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_buffer(&mut self, index: u32, buffer: Option<&Buffer>) -> Result<(), Status> {
+        let raw: cl_mem = buffer.map_or(null_mut(), |b| b.raw);
+        let value = if raw.is_null() {
+            null()
+        } else {
+            (&raw const raw).cast()
+        };
+        // SAFETY: the driver reads one handle, or nothing for a null pointer.
+        check(unsafe { cl!(clSetKernelArg(self.raw, index, size_of::<cl_mem>(), value)) })
+    }
+
+    /// Sets the size of a local argument, bytes.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_local(&mut self, index: u32, size: u64) -> Result<(), Status> {
+        let size = usize::try_from(size).map_err(|_| Status::OUT_OF_RESOURCES)?;
+        // SAFETY: no value is given.
+        check(unsafe { cl!(clSetKernelArg(self.raw, index, size, null())) })
+    }
+
+    /// Its function's name.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn name(&self) -> Result<String, Status> {
+        self.info(CL_KERNEL_FUNCTION_NAME).map(info::text)
+    }
+
+    /// `CL_KERNEL_ATTRIBUTES`; empty when the driver has none.
+    #[must_use]
+    pub fn attributes(&self) -> String {
+        self.info(CL_KERNEL_ATTRIBUTES)
+            .map(info::text)
+            .unwrap_or_default()
+    }
+
+    /// Number of arguments.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn arguments(&self) -> Result<u32, Status> {
+        let count = info::number(&self.info(CL_KERNEL_NUM_ARGS)?);
+        Ok(count.and_then(|n| u32::try_from(n).ok()).unwrap_or(0))
+    }
+
+    fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
+        info::bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+            check(unsafe { cl!(clGetKernelInfo(self.raw, name, size, value, size_ret)) })
+        })
+    }
+
+    /// `clGetKernelArgInfo`, a number.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_KERNEL_ARG_INFO_NOT_AVAILABLE` for programs built without.
+    pub fn argument_number(&self, index: u32, name: u32) -> Result<u64, Status> {
+        Ok(info::number(&self.argument_info(index, name)?).unwrap_or(0))
+    }
+
+    /// `clGetKernelArgInfo`, a text.
+    ///
+    /// # Errors
+    /// As [`Kernel::argument_number`].
+    pub fn argument_text(&self, index: u32, name: u32) -> Result<String, Status> {
+        self.argument_info(index, name).map(info::text)
+    }
+
+    fn argument_info(&self, index: u32, name: u32) -> Result<Vec<u8>, Status> {
+        info::bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+            check(unsafe {
+                cl!(clGetKernelArgInfo(
+                    self.raw, index, name, size, value, size_ret
+                ))
+            })
+        })
+    }
+
+    /// `clGetKernelWorkGroupInfo`, as it comes.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn work_group_info(&self, device: Device, name: u32) -> Result<Vec<u8>, Status> {
+        info::bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+            check(unsafe {
+                cl!(clGetKernelWorkGroupInfo(
+                    self.raw, device.raw, name, size, value, size_ret
+                ))
+            })
+        })
+    }
+
+    /// `clGetKernelWorkGroupInfo`, a number; 0 when the driver does not tell.
+    #[must_use]
+    pub fn work_group_number(&self, device: Device, name: u32) -> u64 {
+        let value = self.work_group_info(device, name);
+        value.ok().and_then(|v| info::number(&v)).unwrap_or(0)
+    }
+
+    /// `clGetKernelWorkGroupInfo`, a list of sizes; empty when the driver does not tell.
+    #[must_use]
+    pub fn work_group_sizes(&self, device: Device, name: u32) -> Vec<u64> {
+        self.work_group_info(device, name)
+            .map(|v| info::sizes(&v))
+            .unwrap_or_default()
+    }
+
+    fn release(&self) -> Result<(), Status> {
+        // SAFETY: we own one reference and give it up here.
+        check(unsafe { cl!(clReleaseKernel(self.raw)) })
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_has_one_to_three_dimensions_of_one_length() {
+        assert!(Shape::new(&[], &[], &[]).is_none());
+        assert!(Shape::new(&[1; 4], &[], &[]).is_none());
+        assert!(Shape::new(&[8, 8], &[1], &[]).is_none());
+        let shape = Shape::new(&[8, 4], &[], &[2, 2]).unwrap();
+        assert_eq!(
+            (shape.dimensions(), shape.global, shape.local),
+            (2, [8, 4, 1], Some([2, 2, 1]))
+        );
+        assert!(Shape::new(&[8, 0], &[], &[]).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,167 @@
+//! libOpenCL, loaded at run time, and its functions by name.
+//!
+//! The signatures are opencl-sys' own (`extern "C"`). The crate cl3 is not used: its table declares C
+//! functions as Rust ones, loses the program of a failed link and the status of each binary.
+//! Invariant: the library is never unloaded, so a function found stays callable.
+
+use std::ffi::{CStr, c_void};
+use std::sync::OnceLock;
+
+use causeway_proto::status::Status;
+use opencl_sys::cl_function_types as types;
+
+/// The node has no OpenCL that can be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("libOpenCL.so.1 cannot be loaded: {0}")]
+pub(super) struct LoadError(String);
+
+macro_rules! functions {
+    ($($name:ident: $kind:ident,)*) => {
+        /// The functions we call; one that the library lacks is `None`.
+        #[allow(non_snake_case)]
+        pub(super) struct Functions {
+            $(pub(super) $name: types::$kind,)*
+        }
+
+        impl Functions {
+            fn find(library: *mut c_void) -> Functions {
+                Functions {
+                    $($name: {
+                        // SAFETY: `library` is a live handle and the name ends in NUL.
+                        let found = unsafe {
+                            libc::dlsym(library, concat!(stringify!($name), "\0").as_ptr().cast())
+                        };
+                        // SAFETY: the types are `Option` of a function pointer: null is `None`, and a
+                        // symbol of this name has this signature by the OpenCL specification.
+                        unsafe { std::mem::transmute::<*mut c_void, types::$kind>(found) }
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    clGetPlatformIDs: clGetPlatformIDs_t,
+    clGetPlatformInfo: clGetPlatformInfo_t,
+    clGetDeviceIDs: clGetDeviceIDs_t,
+    clGetDeviceInfo: clGetDeviceInfo_t,
+    clGetDeviceAndHostTimer: clGetDeviceAndHostTimer_t,
+    clCreateContext: clCreateContext_t,
+    clReleaseContext: clReleaseContext_t,
+    clCreateCommandQueue: clCreateCommandQueue_t,
+    clCreateCommandQueueWithProperties: clCreateCommandQueueWithProperties_t,
+    clReleaseCommandQueue: clReleaseCommandQueue_t,
+    clFlush: clFlush_t,
+    clFinish: clFinish_t,
+    clCreateBuffer: clCreateBuffer_t,
+    clCreateSubBuffer: clCreateSubBuffer_t,
+    clReleaseMemObject: clReleaseMemObject_t,
+    clCreateProgramWithSource: clCreateProgramWithSource_t,
+    clCreateProgramWithBinary: clCreateProgramWithBinary_t,
+    clCreateProgramWithBuiltInKernels: clCreateProgramWithBuiltInKernels_t,
+    clCreateProgramWithIL: clCreateProgramWithIL_t,
+    clReleaseProgram: clReleaseProgram_t,
+    clBuildProgram: clBuildProgram_t,
+    clCompileProgram: clCompileProgram_t,
+    clLinkProgram: clLinkProgram_t,
+    clUnloadPlatformCompiler: clUnloadPlatformCompiler_t,
+    clGetProgramInfo: clGetProgramInfo_t,
+    clGetProgramBuildInfo: clGetProgramBuildInfo_t,
+    clCreateKernel: clCreateKernel_t,
+    clCreateKernelsInProgram: clCreateKernelsInProgram_t,
+    clReleaseKernel: clReleaseKernel_t,
+    clSetKernelArg: clSetKernelArg_t,
+    clGetKernelInfo: clGetKernelInfo_t,
+    clGetKernelArgInfo: clGetKernelArgInfo_t,
+    clGetKernelWorkGroupInfo: clGetKernelWorkGroupInfo_t,
+    clWaitForEvents: clWaitForEvents_t,
+    clGetEventInfo: clGetEventInfo_t,
+    clGetEventProfilingInfo: clGetEventProfilingInfo_t,
+    clSetEventCallback: clSetEventCallback_t,
+    clReleaseEvent: clReleaseEvent_t,
+    clEnqueueReadBuffer: clEnqueueReadBuffer_t,
+    clEnqueueReadBufferRect: clEnqueueReadBufferRect_t,
+    clEnqueueWriteBuffer: clEnqueueWriteBuffer_t,
+    clEnqueueWriteBufferRect: clEnqueueWriteBufferRect_t,
+    clEnqueueFillBuffer: clEnqueueFillBuffer_t,
+    clEnqueueCopyBuffer: clEnqueueCopyBuffer_t,
+    clEnqueueCopyBufferRect: clEnqueueCopyBufferRect_t,
+    clEnqueueMapBuffer: clEnqueueMapBuffer_t,
+    clEnqueueUnmapMemObject: clEnqueueUnmapMemObject_t,
+    clEnqueueMigrateMemObjects: clEnqueueMigrateMemObjects_t,
+    clEnqueueNDRangeKernel: clEnqueueNDRangeKernel_t,
+    clEnqueueMarkerWithWaitList: clEnqueueMarkerWithWaitList_t,
+    clEnqueueBarrierWithWaitList: clEnqueueBarrierWithWaitList_t,
+}
+
+static LIBRARY: OnceLock<Result<Functions, LoadError>> = OnceLock::new();
+
+/// Loads the library, once in the process.
+///
+/// # Errors
+/// [`LoadError`], the same at every call.
+pub(super) fn load() -> Result<&'static Functions, LoadError> {
+    LIBRARY
+        .get_or_init(|| {
+            // SAFETY: the name ends in NUL; loading runs the library's initialisers, which is the point.
+            let library = unsafe {
+                libc::dlopen(
+                    c"libOpenCL.so.1".as_ptr(),
+                    libc::RTLD_NOW | libc::RTLD_LOCAL,
+                )
+            };
+            if library.is_null() {
+                Err(LoadError(last_error()))
+            } else {
+                Ok(Functions::find(library))
+            }
+        })
+        .as_ref()
+        .map_err(Clone::clone)
+}
+
+/// The loaded functions, for objects that exist only because loading succeeded.
+///
+/// # Errors
+/// `CL_DEVICE_NOT_AVAILABLE` when there is no library.
+pub(super) fn functions() -> Result<&'static Functions, Status> {
+    match LIBRARY.get() {
+        Some(Ok(functions)) => Ok(functions),
+        Some(Err(_)) => Err(Status::DEVICE_NOT_AVAILABLE),
+        None => load().map_err(|_| Status::DEVICE_NOT_AVAILABLE),
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: dlerror gives NULL or a string that is valid until the next dl* call of this thread.
+    let text = unsafe {
+        let text = libc::dlerror();
+        if text.is_null() {
+            return "no reason given".to_owned();
+        }
+        CStr::from_ptr(text)
+    };
+    text.to_string_lossy().into_owned()
+}
+
+/// A status as a result.
+pub(super) fn check(status: i32) -> Result<(), Status> {
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(Status(status))
+    }
+}
+
+/// Calls a function of the library; returns `CL_INVALID_OPERATION` from the surrounding function when
+/// the library lacks it. Expands to an unsafe call: the caller writes the `unsafe` block.
+macro_rules! cl {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        match $crate::runtime::library::functions()?.$name {
+            Some(function) => function($($argument),*),
+            None => return Err(causeway_proto::status::Status::INVALID_OPERATION),
+        }
+    };
+}
+pub(super) use cl;

@@ -1,0 +1,145 @@
+//! Pinned staging memory for devices with memory of their own.
+//!
+//! Drivers copy pinned memory without blocking the caller; with pageable memory they may block until
+//! everything before has run (NVIDIA). Small transfers take parts of a slab; a slab is used again when
+//! all its parts are free. Invariant: parts never overlap, and a part keeps its slab mapped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::buffer::Buffer;
+use super::context::Context;
+use super::node::Device;
+use super::queue::{Access, Queue};
+
+const SLAB: usize = 1 << 20;
+const ALIGN: usize = 64;
+
+/// One mapped, pinned allocation.
+#[derive(Debug)]
+struct Slab {
+    pointer: *mut u8,
+    taken: AtomicUsize,
+    // Unmapped by its release; the queue that mapped it lives as long.
+    _buffer: Buffer,
+    _queue: Arc<Queue>,
+}
+
+// SAFETY: the mapping stays where it is for the slab's life; parts hand out disjoint bytes.
+unsafe impl Send for Slab {}
+// SAFETY: as above.
+unsafe impl Sync for Slab {}
+
+/// Bytes of a slab, exclusively the holder's.
+#[derive(Debug)]
+pub struct PinnedPart {
+    slab: Arc<Slab>,
+    offset: usize,
+    length: usize,
+}
+
+impl PinnedPart {
+    /// Where it lies. Who forms a reference from it must know that neither driver nor socket uses it.
+    #[must_use]
+    pub fn pointer(&self) -> *mut u8 {
+        // SAFETY: `offset` lies within the slab's mapping.
+        unsafe { self.slab.pointer.add(self.offset) }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl Drop for PinnedPart {
+    fn drop(&mut self) {
+        self.slab.taken.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The pinned memory of one context's device: grows to a limit, is never given back.
+#[derive(Debug)]
+pub struct PinnedPool {
+    queue: Arc<Queue>,
+    most: usize,
+    state: Mutex<Slabs>,
+}
+
+#[derive(Debug, Default)]
+struct Slabs {
+    all: Vec<Arc<Slab>>,
+    current: usize,
+    used: usize,
+}
+
+impl PinnedPool {
+    /// A pool of one slab, at most `most` (1 MiB each), mapped from a queue of its own. Blocks for the
+    /// driver's mapping.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(context: &Context, device: Device, most: usize) -> Result<PinnedPool, Status> {
+        let queue = Arc::new(Queue::new(context, device, &[])?);
+        let pool = PinnedPool {
+            queue,
+            most,
+            state: Mutex::default(),
+        };
+        let slab = pool.map_slab(context)?;
+        pool.state.lock().all.push(slab);
+        Ok(pool)
+    }
+
+    fn map_slab(&self, context: &Context) -> Result<Arc<Slab>, Status> {
+        let buffer = Buffer::pinned(context, SLAB)?;
+        let pointer = self
+            .queue
+            .map_blocking(&buffer, 0, SLAB, Access::ReadWrite)?;
+        Ok(Arc::new(Slab {
+            pointer,
+            taken: AtomicUsize::new(0),
+            _buffer: buffer,
+            _queue: Arc::clone(&self.queue),
+        }))
+    }
+
+    /// `length` bytes, or `None` when all is in use or a part would be larger than a slab.
+    #[must_use]
+    pub fn take(&self, context: &Context, length: usize) -> Option<PinnedPart> {
+        let room = length.checked_next_multiple_of(ALIGN)?.max(ALIGN);
+        if room > SLAB {
+            return None;
+        }
+        let mut slabs = self.state.lock();
+        if slabs.used + room > SLAB {
+            let free = slabs
+                .all
+                .iter()
+                .position(|s| s.taken.load(Ordering::Acquire) == 0);
+            slabs.current = match free {
+                Some(free) => free,
+                None if slabs.all.len() < self.most => {
+                    let slab = self.map_slab(context).ok()?;
+                    slabs.all.push(slab);
+                    slabs.all.len() - 1
+                }
+                None => return None,
+            };
+            slabs.used = 0;
+        }
+        let slab = Arc::clone(slabs.all.get(slabs.current)?);
+        slab.taken.fetch_add(1, Ordering::Relaxed);
+        let offset = slabs.used;
+        slabs.used += room;
+        Some(PinnedPart {
+            slab,
+            offset,
+            length,
+        })
+    }
+}

@@ -1,0 +1,407 @@
+//! Programs: made from source, binaries, IL or built-in names; built, compiled, linked.
+//!
+//! Builds block and may take minutes or crash the process; who calls decides on which thread.
+
+use std::ffi::{CStr, CString};
+use std::ptr::{null, null_mut};
+
+use causeway_proto::status::Status;
+use opencl_sys::{
+    CL_PROGRAM_BINARIES, CL_PROGRAM_BINARY_SIZES, CL_PROGRAM_BINARY_TYPE,
+    CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE, CL_PROGRAM_BUILD_LOG, CL_PROGRAM_BUILD_STATUS,
+    CL_PROGRAM_DEVICES, cl_device_id, cl_program,
+};
+
+use super::context::Context;
+use super::info;
+use super::kernel::Kernel;
+use super::library::{check, cl};
+use super::node::Device;
+
+const INVALID_VALUE: Status = Status(-30);
+
+/// A native program; released when dropped.
+#[derive(Debug)]
+pub struct Program {
+    raw: cl_program,
+}
+
+// SAFETY: OpenCL programs may be used from any thread.
+unsafe impl Send for Program {}
+// SAFETY: as above.
+unsafe impl Sync for Program {}
+
+/// How a build went on one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildState {
+    /// `CL_PROGRAM_BUILD_STATUS`.
+    pub status: i32,
+    /// `CL_PROGRAM_BUILD_LOG`.
+    pub log: String,
+    /// `CL_PROGRAM_BINARY_TYPE`.
+    pub binary_type: u32,
+    /// `CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE`, bytes.
+    pub global_variable_size: u64,
+}
+
+impl Program {
+    fn adopt(raw: cl_program, status: i32) -> Result<Program, Status> {
+        check(status)?;
+        Ok(Program { raw })
+    }
+
+    /// `clCreateProgramWithSource`, one string.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn with_source(context: &Context, source: &[u8]) -> Result<Program, Status> {
+        let (mut text, length) = (source.as_ptr().cast(), source.len());
+        let mut status = 0;
+        // SAFETY: one string of the length given; the driver copies it.
+        let raw = unsafe {
+            cl!(clCreateProgramWithSource(
+                context.raw,
+                1,
+                &raw mut text,
+                &raw const length,
+                &raw mut status
+            ))
+        };
+        Program::adopt(raw, status)
+    }
+
+    /// `clCreateProgramWithBinary`; with the driver's verdict on each binary, also when all fails.
+    pub fn with_binaries(
+        context: &Context,
+        devices: &[Device],
+        binaries: &[&[u8]],
+    ) -> (Result<Program, Status>, Vec<i32>) {
+        let mut verdicts = vec![0i32; devices.len()];
+        if devices.is_empty() || devices.len() != binaries.len() {
+            return (Err(INVALID_VALUE), verdicts);
+        }
+        let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
+        let lengths: Vec<usize> = binaries.iter().map(|b| b.len()).collect();
+        let mut pointers: Vec<*const u8> = binaries.iter().map(|b| b.as_ptr()).collect();
+        let mut make = || -> Result<Program, Status> {
+            let mut status = 0;
+            // SAFETY: all lists are as long as the list of devices; the driver copies the binaries.
+            let raw = unsafe {
+                cl!(clCreateProgramWithBinary(
+                    context.raw,
+                    u32::try_from(ids.len()).map_err(|_| INVALID_VALUE)?,
+                    ids.as_ptr(),
+                    lengths.as_ptr(),
+                    pointers.as_mut_ptr(),
+                    verdicts.as_mut_ptr(),
+                    &raw mut status
+                ))
+            };
+            Program::adopt(raw, status)
+        };
+        (make(), verdicts)
+    }
+
+    /// `clCreateProgramWithBuiltInKernels`; `names` separated by semicolons.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn with_built_in_kernels(
+        context: &Context,
+        devices: &[Device],
+        names: &CStr,
+    ) -> Result<Program, Status> {
+        let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
+        let mut status = 0;
+        // SAFETY: the list is as long as said, the names end in NUL.
+        let raw = unsafe {
+            cl!(clCreateProgramWithBuiltInKernels(
+                context.raw,
+                u32::try_from(ids.len()).map_err(|_| INVALID_VALUE)?,
+                ids.as_ptr(),
+                names.as_ptr(),
+                &raw mut status
+            ))
+        };
+        Program::adopt(raw, status)
+    }
+
+    /// `clCreateProgramWithIL`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn with_il(context: &Context, il: &[u8]) -> Result<Program, Status> {
+        let mut status = 0;
+        // SAFETY: the driver copies `il.len()` bytes.
+        let raw = unsafe {
+            cl!(clCreateProgramWithIL(
+                context.raw,
+                il.as_ptr().cast(),
+                il.len(),
+                &raw mut status
+            ))
+        };
+        Program::adopt(raw, status)
+    }
+
+    /// `clBuildProgram`; `options` of `None` are a null pointer. Blocks.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn build(&self, devices: &[Device], options: Option<&CStr>) -> Result<(), Status> {
+        let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
+        let (count, ids) = list(&ids)?;
+        // SAFETY: the list is as long as said (null when empty); no callback, so the call blocks.
+        check(unsafe {
+            cl!(clBuildProgram(
+                self.raw,
+                count,
+                ids,
+                options.map_or(null(), CStr::as_ptr),
+                None,
+                null_mut()
+            ))
+        })
+    }
+
+    /// `clCompileProgram` with embedded headers. Blocks.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn compile(
+        &self,
+        devices: &[Device],
+        options: &CStr,
+        headers: &[(&CStr, &Program)],
+    ) -> Result<(), Status> {
+        let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
+        let names: Vec<_> = headers.iter().map(|(name, _)| name.as_ptr()).collect();
+        let programs: Vec<_> = headers.iter().map(|(_, program)| program.raw).collect();
+        let (count, ids) = list(&ids)?;
+        let (headers, programs) = list(&programs)?;
+        let names = if names.is_empty() {
+            null()
+        } else {
+            names.as_ptr()
+        };
+        // SAFETY: the lists are as long as said (null when empty); no callback, so the call blocks.
+        check(unsafe {
+            cl!(clCompileProgram(
+                self.raw,
+                count,
+                ids,
+                options.as_ptr(),
+                headers,
+                programs,
+                names.cast_mut(),
+                None,
+                null_mut()
+            ))
+        })
+    }
+
+    /// `clLinkProgram`: a failed link gives a program too, which holds the log. Blocks.
+    pub fn link(
+        context: &Context,
+        devices: &[Device],
+        options: &CStr,
+        inputs: &[&Program],
+    ) -> (Option<Program>, Result<(), Status>) {
+        let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
+        let inputs: Vec<_> = inputs.iter().map(|p| p.raw).collect();
+        let mut linked = null_mut();
+        let mut call = || -> Result<(), Status> {
+            let (count, ids) = list(&ids)?;
+            let (number, inputs) = list(&inputs)?;
+            let mut status = 0;
+            // SAFETY: the lists are as long as said; no callback, so the call blocks.
+            linked = unsafe {
+                cl!(clLinkProgram(
+                    context.raw,
+                    count,
+                    ids,
+                    options.as_ptr(),
+                    number,
+                    inputs,
+                    None,
+                    null_mut(),
+                    &raw mut status
+                ))
+            };
+            check(status)
+        };
+        let status = call();
+        (
+            (!linked.is_null())
+                .then_some(Program { raw: linked })
+                .filter(|p| !p.raw.is_null()),
+            status,
+        )
+    }
+
+    /// How the last build went on `device`.
+    #[must_use]
+    pub fn build_state(&self, device: Device) -> BuildState {
+        let number = |name| {
+            let value = self.build_info(device, name);
+            value.ok().and_then(|v| info::number(&v)).unwrap_or(0)
+        };
+        BuildState {
+            // An int or an enumerator of 4 bytes each: keep the bits.
+            status: number(CL_PROGRAM_BUILD_STATUS) as u32 as i32,
+            log: self
+                .build_info(device, CL_PROGRAM_BUILD_LOG)
+                .map(info::text)
+                .unwrap_or_default(),
+            binary_type: number(CL_PROGRAM_BINARY_TYPE) as u32,
+            global_variable_size: number(CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE),
+        }
+    }
+
+    fn build_info(&self, device: Device, name: u32) -> Result<Vec<u8>, Status> {
+        info::bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+            check(unsafe {
+                cl!(clGetProgramBuildInfo(
+                    self.raw, device.raw, name, size, value, size_ret
+                ))
+            })
+        })
+    }
+
+    fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
+        info::bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+            check(unsafe { cl!(clGetProgramInfo(self.raw, name, size, value, size_ret)) })
+        })
+    }
+
+    /// The native devices it is for, by position in `among`; the order of its binaries.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn devices(&self, among: &[Device]) -> Result<Vec<Option<usize>>, Status> {
+        let ids = self.info(CL_PROGRAM_DEVICES)?;
+        let raw = info::sizes(&ids)
+            .into_iter()
+            .map(|id| id as usize as cl_device_id);
+        Ok(raw
+            .map(|id| among.iter().position(|d| d.raw == id))
+            .collect())
+    }
+
+    /// Sizes of its binaries, in the order of [`Program::devices`]; 0 where there is none.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn binary_sizes(&self) -> Result<Vec<u64>, Status> {
+        Ok(info::sizes(&self.info(CL_PROGRAM_BINARY_SIZES)?))
+    }
+
+    /// Its binaries, in the order of [`Program::devices`]; empty where there is none.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_OUT_OF_HOST_MEMORY` when together they exceed `most` bytes.
+    pub fn binaries(&self, most: usize) -> Result<Vec<Vec<u8>>, Status> {
+        let sizes = self.binary_sizes()?;
+        if sizes.iter().fold(0u64, |sum, n| sum.saturating_add(*n)) > most as u64 {
+            return Err(Status::OUT_OF_HOST_MEMORY);
+        }
+        let mut binaries: Vec<Vec<u8>> = sizes.iter().map(|n| vec![0; *n as usize]).collect();
+        let mut pointers: Vec<*mut u8> = binaries
+            .iter_mut()
+            .map(|b| {
+                if b.is_empty() {
+                    null_mut()
+                } else {
+                    b.as_mut_ptr()
+                }
+            })
+            .collect();
+        // SAFETY: one pointer a device, each to as many bytes as the driver said, or null.
+        check(unsafe {
+            cl!(clGetProgramInfo(
+                self.raw,
+                CL_PROGRAM_BINARIES,
+                size_of_val(pointers.as_slice()),
+                pointers.as_mut_ptr().cast(),
+                null_mut()
+            ))
+        })?;
+        Ok(binaries)
+    }
+
+    /// `clCreateKernel`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn kernel(&self, name: &str) -> Result<Kernel, Status> {
+        const INVALID_KERNEL_NAME: Status = Status(-46);
+        let name = CString::new(name).map_err(|_| INVALID_KERNEL_NAME)?;
+        let mut status = 0;
+        // SAFETY: the name ends in NUL.
+        let raw = unsafe { cl!(clCreateKernel(self.raw, name.as_ptr(), &raw mut status)) };
+        check(status)?;
+        // SAFETY: the driver just gave it.
+        Ok(unsafe { Kernel::adopt(raw) })
+    }
+
+    /// `clCreateKernelsInProgram`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn kernels(&self) -> Result<Vec<Kernel>, Status> {
+        let mut count = 0;
+        // SAFETY: a null list of 0 entries asks for the count alone.
+        check(unsafe {
+            cl!(clCreateKernelsInProgram(
+                self.raw,
+                0,
+                null_mut(),
+                &raw mut count
+            ))
+        })?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut raw = vec![null_mut(); count as usize];
+        // SAFETY: the list has room for `count` entries.
+        check(unsafe {
+            cl!(clCreateKernelsInProgram(
+                self.raw,
+                count,
+                raw.as_mut_ptr(),
+                null_mut()
+            ))
+        })?;
+        // SAFETY: the driver just gave them.
+        Ok(raw
+            .into_iter()
+            .map(|raw| unsafe { Kernel::adopt(raw) })
+            .collect())
+    }
+
+    fn release(&self) -> Result<(), Status> {
+        // SAFETY: we own one reference and give it up here.
+        check(unsafe { cl!(clReleaseProgram(self.raw)) })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}
+
+/// A C list: its length, and null when it is empty.
+fn list<T>(items: &[T]) -> Result<(u32, *const T), Status> {
+    let count = u32::try_from(items.len()).map_err(|_| INVALID_VALUE)?;
+    Ok((
+        count,
+        if items.is_empty() {
+            null()
+        } else {
+            items.as_ptr()
+        },
+    ))
+}
