@@ -1,0 +1,34 @@
+//! Both handshakes, with a loader of our own in C (`icd2.c`): the tags are there only when the
+//! setting is on, the functions are found by name, and the loader's word comes into the objects.
+
+use std::path::Path;
+use std::process::Command;
+
+use cl_headers::ENTRY_POINTS;
+
+use crate::support::{compile, driver, nobody, output_of, unconfigured};
+
+/// The loader's command line: what it shall find, and the names of all slots in order.
+fn loader(directory: &Path, expected: &str) -> Command {
+    let program = compile(directory, "icd2.c", &["-ldl"]);
+    let mut command = unconfigured(&program, directory);
+    command
+        .arg(driver())
+        .arg(expected)
+        .args(ENTRY_POINTS.iter().map(|entry| entry.name))
+        .env("CAUSEWAY_SERVERS", nobody());
+    command
+}
+
+#[test]
+fn without_the_setting_there_is_no_tag() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    output_of(&mut loader(directory.path(), "plain"));
+    output_of(loader(directory.path(), "plain").env("CAUSEWAY_ICD2", "0"));
+}
+
+#[test]
+fn with_the_setting_the_second_handshake_is_spoken() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    output_of(loader(directory.path(), "tagged").env("CAUSEWAY_ICD2", "1"));
+}

@@ -1,0 +1,122 @@
+/* The loader's half of the handshake of cl_khr_icd 2.0.0, as small as it can be.
+ *
+ *   icd2 LIBRARY plain|tagged NAME...
+ *
+ * Loads the driver, takes its first platform, and looks for the tag in the two slots of the dispatch
+ * table. Where it is, the program makes a table of its own from the functions of the given names,
+ * hands its address to the driver and calls through it, as such a loader does. Ends with 0 when all
+ * is as the second argument says, or tells the first thing that is not.
+ */
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TAG ((intptr_t)0x4F50454E434C3331)
+#define SLOTS 150
+
+#define CHECK(condition)                                                                   \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition);                \
+            return 1;                                                                      \
+        }                                                                                  \
+    } while (0)
+
+/* How every object of a driver begins. */
+struct object {
+    const intptr_t *dispatch;
+    void *dispatch_data;
+};
+
+typedef void *(*get_by_name)(const char *);
+typedef cl_int (*get_platforms)(cl_uint, cl_platform_id *, cl_uint *);
+typedef void *(*get_for_platform)(cl_platform_id, const char *);
+typedef cl_int (*set_dispatch_data)(cl_platform_id, void *);
+typedef cl_int (*get_platform_info)(cl_platform_id, cl_platform_info, size_t, void *, size_t *);
+typedef cl_int (*get_devices)(cl_platform_id, cl_device_type, cl_uint, cl_device_id *, cl_uint *);
+
+/* Where a name stands among the arguments, which are in slot order. */
+static int slot_of(char **names, const char *name)
+{
+    for (int slot = 0; slot < SLOTS; slot++)
+        if (strcmp(names[slot], name) == 0)
+            return slot;
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 3 + SLOTS);
+    const int tagged = strcmp(argv[2], "tagged") == 0;
+    char **names = argv + 3;
+
+    void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        fprintf(stderr, "%s\n", dlerror());
+    CHECK(library);
+    get_by_name by_name = (get_by_name)dlsym(library, "clGetExtensionFunctionAddress");
+    CHECK(by_name);
+    CHECK(dlsym(library, "clGetPlatformInfo"));
+    get_platforms platforms = (get_platforms)by_name("clIcdGetPlatformIDsKHR");
+    CHECK(platforms);
+    CHECK(by_name("clIcdNoSuchFunctionKHR") == NULL);
+
+    cl_uint count = 0;
+    cl_platform_id platform = NULL;
+    CHECK(platforms(0, NULL, &count) == CL_SUCCESS);
+    CHECK(count == 1);
+    CHECK(platforms(1, &platform, NULL) == CL_SUCCESS);
+    struct object *head = (struct object *)platform;
+    CHECK(head && head->dispatch);
+    for (int slot = 0; slot < SLOTS; slot++)
+        CHECK(head->dispatch[slot] != 0);
+    CHECK((head->dispatch[0] == TAG) == tagged);
+    CHECK((head->dispatch[31] == TAG) == tagged);
+
+    get_for_platform for_platform =
+        (get_for_platform)by_name("clIcdGetFunctionAddressForPlatformKHR");
+    set_dispatch_data set_data = (set_dispatch_data)by_name("clIcdSetPlatformDispatchDataKHR");
+    /* The table of the calls below: the driver's own, or with the tags one made by name. */
+    void *table[SLOTS];
+    if (tagged) {
+        CHECK(for_platform && set_data);
+        CHECK(for_platform(NULL, "clGetDeviceIDs") == NULL);
+        CHECK(for_platform(platform, "clNoSuchFunction") == NULL);
+        CHECK(set_data(NULL, table) == CL_INVALID_PLATFORM);
+        for (int slot = 0; slot < SLOTS; slot++) {
+            table[slot] = for_platform(platform, names[slot]);
+            if (!table[slot])
+                fprintf(stderr, "%s is not found\n", names[slot]);
+            CHECK(table[slot]);
+            if (slot != 0 && slot != 31)
+                CHECK((intptr_t)table[slot] == head->dispatch[slot]);
+        }
+        CHECK(set_data(platform, table) == CL_SUCCESS);
+        CHECK(head->dispatch_data == table);
+    } else {
+        memcpy(table, head->dispatch, sizeof(table));
+    }
+
+    char name[256];
+    get_platform_info info = (get_platform_info)table[slot_of(names, "clGetPlatformInfo")];
+    CHECK(info(platform, CL_PLATFORM_NAME, sizeof(name), name, NULL) == CL_SUCCESS);
+    CHECK(strcmp(name, "Causeway") == 0);
+    get_devices devices = (get_devices)table[slot_of(names, "clGetDeviceIDs")];
+    cl_device_id device = NULL;
+    cl_int code = devices(platform, CL_DEVICE_TYPE_ALL, 1, &device, &count);
+    CHECK(code == CL_SUCCESS || code == CL_DEVICE_NOT_FOUND);
+    if (code == CL_SUCCESS) {
+        struct object *device_head = (struct object *)device;
+        CHECK(device_head->dispatch == head->dispatch);
+        CHECK(device_head->dispatch_data == (tagged ? (void *)table : NULL));
+    }
+    printf("%u devices\n", code == CL_SUCCESS ? count : 0);
+
+    /* Linked never to be unloaded: the platform's functions are still there. */
+    CHECK(dlclose(library) == 0);
+    CHECK(info(platform, CL_PLATFORM_NAME, sizeof(name), name, NULL) == CL_SUCCESS);
+    return 0;
+}

@@ -1,0 +1,11 @@
+//! `libcauseway.so` as loaders see it, each in a process of its own: its symbols, the handshakes of
+//! `cl_khr_icd` 1 and 2, Debian's loader and Khronos'.
+//!
+//! No daemon runs here: servers are absent or do not answer, and the platform must be there
+//! nevertheless, without devices.
+
+mod exports;
+mod handshake;
+mod support;
+mod under_khronos;
+mod under_ocl_icd;

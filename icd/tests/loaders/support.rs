@@ -1,0 +1,104 @@
+//! What these tests share: the built library, C programs, and programs run to their end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest that a program of these tests may take; enumeration has one second for all nodes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The library as Cargo built it for this test: beside the test program.
+pub(crate) fn driver() -> PathBuf {
+    let program = std::env::current_exe().expect("a program knows where it is");
+    let library = program.with_file_name("libcauseway.so");
+    assert!(library.is_file(), "{} is missing", library.display());
+    library
+}
+
+/// Compiles a C program of this folder into `directory`.
+pub(crate) fn compile(directory: &Path, source: &str, libraries: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/loaders")
+        .join(source);
+    let program = directory.join(source.file_stem().expect("a file's name"));
+    let output = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"])
+        .args([&program, &source])
+        .args(libraries)
+        .output()
+        .expect("the C compiler `cc` is needed");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    program
+}
+
+/// A command that sees no configuration of the machine or the user, started in `directory`.
+pub(crate) fn unconfigured(program: &Path, directory: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", directory)
+        .env("XDG_CONFIG_HOME", directory)
+        .current_dir(directory)
+        .stdin(Stdio::null());
+    command
+}
+
+/// An address at which nobody listens: the connection is refused at once.
+pub(crate) fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener.local_addr().expect("it is bound").to_string()
+}
+
+/// A directory of `.icd` files with our driver alone.
+pub(crate) fn vendors(directory: &Path) -> PathBuf {
+    let vendors = directory.join("vendors");
+    std::fs::create_dir(&vendors).expect("a new directory");
+    std::fs::write(
+        vendors.join("causeway.icd"),
+        format!("{}\n", driver().display()),
+    )
+    .expect("a new file");
+    vendors
+}
+
+/// Runs a command to its end, which must come within the limit.
+pub(crate) fn run(command: &mut Command) -> Output {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
+    let started = Instant::now();
+    // The programs write a few lines, which fit the pipes: reading may wait until the end.
+    while child
+        .try_wait()
+        .expect("a child can be waited for")
+        .is_none()
+    {
+        if started.elapsed() > LIMIT {
+            child.kill().expect("a child can be killed");
+            panic!("{command:?} did not end within {LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().expect("it has ended")
+}
+
+/// The standard output of a command that must succeed.
+pub(crate) fn output_of(command: &mut Command) -> String {
+    let output = run(command);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let program = command.get_program();
+    assert!(
+        output.status.success(),
+        "{}: {}\n{errors}",
+        program.display(),
+        output.status
+    );
+    String::from_utf8(output.stdout).expect("text")
+}
