@@ -172,6 +172,42 @@ fn every_slot_of_the_c_header_has_our_place_and_signature() {
 }
 
 #[test]
+fn error_codes_have_the_names_of_the_c_header() {
+    let mut source = PRELUDE.to_owned();
+    let mut named = 0;
+    for code in -1200..=0 {
+        let name = cl_headers::error_name(code);
+        if name.starts_with("CL_") {
+            named += 1;
+            // Those of Windows' extensions and of newer ones may be missing in the header.
+            writeln!(
+                source,
+                "#ifdef {name}\nCHECK(\"{name}\", {name} == {code});\n#endif"
+            )
+            .expect("writing to a string");
+        }
+        let core = (-19..=0).contains(&code) || (-72..=-30).contains(&code);
+        if core {
+            writeln!(
+                source,
+                "#ifndef {name}\n#error no {name} in the header\n#endif"
+            )
+            .expect("writing to a string");
+        }
+    }
+    assert!(named > 64, "{named} codes have names");
+    for (name, value) in [
+        ("CL_DEPTH_STENCIL", cl_headers::types::CL_DEPTH_STENCIL),
+        ("CL_UNORM_INT24", cl_headers::types::CL_UNORM_INT24),
+    ] {
+        writeln!(source, "CHECK(\"{name}\", {name} == {value});").expect("writing to a string");
+    }
+    if let Err(complaint) = compile(&source) {
+        panic!("the C header disagrees:\n{complaint}");
+    }
+}
+
+#[test]
 fn a_wrong_place_or_signature_would_be_noticed() {
     for wrong in [
         "CHECK(\"place\", offsetof(cl_icd_dispatch, clFlush) == 0);",

@@ -30,6 +30,11 @@ fn icd2() -> Option<&'static Icd2Dispatch> {
         .as_ref()
 }
 
+/// The version of `cl_khr_icd` that is spoken, as `CL_MAKE_VERSION`.
+pub(super) fn icd_version() -> cl_uint {
+    super::platform::version(if icd2().is_some() { 2 } else { 1 }, 0, 0)
+}
+
 /// The first words of a new object.
 pub(super) fn new_head() -> ObjectHead {
     let data = DISPATCH_DATA.load(Ordering::Acquire);

@@ -50,7 +50,7 @@ fn answer(name: cl_platform_info, info: Info) -> ClResult<Answered> {
         CL_PLATFORM_HOST_TIMER_RESOLUTION => info.give(0u64),
         CL_PLATFORM_NUMERIC_VERSION => info.give(version(3, 0, 0)),
         CL_PLATFORM_EXTENSIONS_WITH_VERSION => {
-            info.give_bytes(&name_version("cl_khr_icd", version(1, 0, 0)))
+            info.give_bytes(&name_version("cl_khr_icd", loader::icd_version()))
         }
         _ => fail(CL_INVALID_VALUE),
     }

@@ -38,6 +38,16 @@ typedef cl_int (*set_dispatch_data)(cl_platform_id, void *);
 typedef cl_int (*get_platform_info)(cl_platform_id, cl_platform_info, size_t, void *, size_t *);
 typedef cl_int (*get_devices)(cl_platform_id, cl_device_type, cl_uint, cl_device_id *, cl_uint *);
 
+typedef cl_context (*create_context)(const cl_context_properties *, cl_uint, const cl_device_id *,
+                                     void (*)(const char *, const void *, size_t, void *), void *,
+                                     cl_int *);
+typedef cl_command_queue (*create_queue)(cl_context, cl_device_id, cl_command_queue_properties,
+                                         cl_int *);
+typedef cl_mem (*create_buffer)(cl_context, cl_mem_flags, size_t, void *, cl_int *);
+typedef cl_event (*create_user_event)(cl_context, cl_int *);
+typedef cl_program (*create_program)(cl_context, cl_uint, const char **, const size_t *, cl_int *);
+typedef cl_int (*release)(void *);
+
 /* Where a name stands among the arguments, which are in slot order. */
 static int slot_of(char **names, const char *name)
 {
@@ -45,6 +55,46 @@ static int slot_of(char **names, const char *name)
         if (strcmp(names[slot], name) == 0)
             return slot;
     return -1;
+}
+
+/* Makes objects of the device: each must begin as the platform does. */
+static int objects(char **names, void **table, cl_device_id device, const struct object *platform)
+{
+    cl_int code;
+#define CALL(name, type, ...) ((type)table[slot_of(names, name)])(__VA_ARGS__)
+#define CHECK_HEAD(handle)                                                                 \
+    do {                                                                                   \
+        const struct object *head = (const struct object *)(handle);                       \
+        CHECK(head);                                                                       \
+        CHECK(head->dispatch == platform->dispatch);                                       \
+        CHECK(head->dispatch_data == platform->dispatch_data);                             \
+    } while (0)
+
+    CHECK_HEAD(device);
+    cl_context context = CALL("clCreateContext", create_context, NULL, 1, &device, NULL, NULL, &code);
+    CHECK(code == CL_SUCCESS);
+    CHECK_HEAD(context);
+    cl_command_queue queue = CALL("clCreateCommandQueue", create_queue, context, device, 0, &code);
+    CHECK(code == CL_SUCCESS);
+    CHECK_HEAD(queue);
+    cl_mem buffer = CALL("clCreateBuffer", create_buffer, context, 0, 64, NULL, &code);
+    CHECK(code == CL_SUCCESS);
+    CHECK_HEAD(buffer);
+    cl_event event = CALL("clCreateUserEvent", create_user_event, context, &code);
+    CHECK(code == CL_SUCCESS);
+    CHECK_HEAD(event);
+    const char *source = "kernel void k(global int *p) { *p = 1; }";
+    cl_program program =
+        CALL("clCreateProgramWithSource", create_program, context, 1, &source, NULL, &code);
+    CHECK(code == CL_SUCCESS);
+    CHECK_HEAD(program);
+
+    CHECK(CALL("clReleaseProgram", release, program) == CL_SUCCESS);
+    CHECK(CALL("clReleaseEvent", release, event) == CL_SUCCESS);
+    CHECK(CALL("clReleaseMemObject", release, buffer) == CL_SUCCESS);
+    CHECK(CALL("clReleaseCommandQueue", release, queue) == CL_SUCCESS);
+    CHECK(CALL("clReleaseContext", release, context) == CL_SUCCESS);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -108,12 +158,9 @@ int main(int argc, char **argv)
     cl_device_id device = NULL;
     cl_int code = devices(platform, CL_DEVICE_TYPE_ALL, 1, &device, &count);
     CHECK(code == CL_SUCCESS || code == CL_DEVICE_NOT_FOUND);
-    if (code == CL_SUCCESS) {
-        struct object *device_head = (struct object *)device;
-        CHECK(device_head->dispatch == head->dispatch);
-        CHECK(device_head->dispatch_data == (tagged ? (void *)table : NULL));
-    }
-    printf("%u devices\n", code == CL_SUCCESS ? count : 0);
+    printf("devices %u\n", code == CL_SUCCESS ? count : 0);
+    if (code == CL_SUCCESS && objects(names, table, device, head) != 0)
+        return 1;
 
     /* Linked never to be unloaded: the platform's functions are still there. */
     CHECK(dlclose(library) == 0);
