@@ -5,12 +5,18 @@
 //!   applies its commands.
 //! - [`runtime`]: the node's own OpenCL; the only module that knows the OpenCL library.
 //! - [`bulk`]: bulk bytes between sockets and devices.
-//! - [`config`]: flags and file, validated.
+//! - [`config`]: flags and file, validated; [`logging`]: one log for all processes of a daemon.
+//! - [`handover`]: what supervisor and worker say to each other.
+//! - [`sys`]: the few system calls that nobody wraps safely.
 //!
 //! Invariant: dependencies point one way, supervisor | worker::service → worker::session → runtime.
 
 pub mod bulk;
 pub mod config;
+pub mod handover;
+mod held;
+pub mod logging;
 pub mod runtime;
 pub mod supervisor;
+pub mod sys;
 pub mod worker;

@@ -1,2 +1,17 @@
-//! Settings: flags and file, raw first, then validated.
+//! Settings: flags and file, raw first ([`flags`], [`file`]), then validated ([`Settings`]).
+//!
+//! What it is not: it opens no socket and starts nothing. Invariant: a [`Settings`] can be acted upon
+//! without a further check; what was wrong was named with file and line.
 #![forbid(unsafe_code)]
+
+mod address;
+pub mod file;
+pub mod flags;
+mod settings;
+
+pub use address::{BadAddress, is_loopback, parse_listen};
+pub use file::{BadFile, ConfigFile};
+pub use flags::Flags;
+pub use settings::{
+    BadSettings, Handshakes, Heartbeat, InventorySettings, SessionSettings, Settings,
+};

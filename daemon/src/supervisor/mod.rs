@@ -1,2 +1,132 @@
 //! The supervisor: listens, admits, routes, watches. Never touches OpenCL.
+//!
+//! Everything runs on one thread (the process's first, which also is every worker's parent thread, so
+//! that `PR_SET_PDEATHSIG` speaks of the daemon's death and not of a pool thread's). Nothing here
+//! blocks: what could is in another process.
+//!
+//! Invariant: a stranger's connection costs one small, time-limited buffer until it has named a session
+//! that exists or spoken HTTP/2.
 #![forbid(unsafe_code)]
+
+mod accept;
+mod admission;
+mod drivers;
+mod inventory;
+mod listen;
+mod node_service;
+mod notify;
+mod opening;
+mod process;
+mod stop;
+mod worker;
+mod workers;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::net::TcpListener;
+
+use crate::config::{BadSettings, Settings};
+use admission::Admission;
+use inventory::InventoryCache;
+use workers::Workers;
+
+/// The daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotStart {
+    /// An address that cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which.
+        address: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A listener passed by the service manager is not to be served.
+    #[error(transparent)]
+    Settings(#[from] BadSettings),
+    /// Something of the system's.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
+
+/// What the supervisor's tasks share.
+struct Supervisor {
+    settings: Settings,
+    /// Random for each daemon: clones of a machine share every stable identity, and two nodes taken for
+    /// one would lose one's devices.
+    uuid: uuid::Uuid,
+    started: Instant,
+    /// Connections that have not said yet what they are.
+    handshakes: Admission,
+    /// gRPC connections.
+    control: Admission,
+    inventory: InventoryCache,
+    workers: Workers,
+}
+
+/// Serves until told to stop.
+///
+/// # Errors
+/// [`CannotStart`]; once it serves, nothing ends it but a signal.
+#[tokio::main(flavor = "current_thread")]
+pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStart> {
+    let stop = stop::Signals::new()?;
+    let listeners = listen::listeners(&settings, inherited)?;
+    let supervisor = Arc::new(Supervisor {
+        uuid: uuid::Uuid::new_v4(),
+        started: Instant::now(),
+        handshakes: Admission::new(settings.handshakes.limit, settings.handshakes.per_peer),
+        control: Admission::new(
+            settings.handshakes.control,
+            settings.handshakes.control_per_peer,
+        ),
+        inventory: InventoryCache::new(settings.inventory, settings.logging.clone()),
+        workers: Workers::new(
+            settings.sessions,
+            settings.heartbeat,
+            settings.logging.clone(),
+        ),
+        settings,
+    });
+    serve(&supervisor, listeners)?;
+    stop.wait_and_drain(&supervisor).await;
+    Ok(())
+}
+
+fn serve(supervisor: &Arc<Supervisor>, listeners: Vec<TcpListener>) -> std::io::Result<()> {
+    let addresses = listeners
+        .iter()
+        .map(TcpListener::local_addr)
+        .collect::<Result<Vec<_>, _>>()?;
+    let control = node_service::serve(supervisor);
+    for listener in listeners {
+        tokio::spawn(accept::accept(
+            Arc::clone(supervisor),
+            listener,
+            control.clone(),
+        ));
+    }
+    // Both in the background: the first question waits for the probe, the first session for its
+    // worker, and nobody else waits at all.
+    supervisor.workers.replenish();
+    tokio::spawn({
+        let supervisor = Arc::clone(supervisor);
+        async move { drop(supervisor.current_inventory().await) }
+    });
+    listen::announce(&addresses);
+    notify::notify("READY=1");
+    Ok(())
+}
+
+impl Supervisor {
+    /// The inventory as it is now. Spare workers that have listed what is no longer so are replaced.
+    async fn current_inventory(&self) -> Arc<inventory::Known> {
+        let (known, changed) = self.inventory.current().await;
+        if changed {
+            self.workers.retire_spares();
+        }
+        known
+    }
+}

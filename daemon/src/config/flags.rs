@@ -1,0 +1,54 @@
+//! What was typed.
+
+use std::path::PathBuf;
+
+use crate::logging::Format;
+
+/// Serves this machine's OpenCL devices to Causeway clients.
+#[derive(Clone, Debug, Default, clap::Parser)]
+#[command(name = "causewayd", version, about)]
+pub struct Flags {
+    /// Listen on ADDR:PORT (may be given several times; port 0 takes a free one)
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Vec<String>,
+
+    /// Read settings from FILE [default: /etc/causeway/daemon.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Serve interfaces other than loopback without TLS and authentication
+    #[arg(long)]
+    pub insecure: bool,
+
+    /// The node's name, as tools show it [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// What to log: error, warn, info, debug, trace, or a tracing filter
+    #[arg(long, value_name = "FILTER", env = "CAUSEWAYD_LOG")]
+    pub log: Option<String>,
+
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log_format: Option<Format>,
+
+    /// Sessions served at once
+    #[arg(long, value_name = "N")]
+    pub session_limit: Option<u32>,
+
+    /// Workers kept ready for the next sessions
+    #[arg(long, value_name = "N")]
+    pub spare_workers: Option<u32>,
+
+    /// Seconds that running sessions get to finish after SIGTERM
+    #[arg(long, value_name = "SECONDS")]
+    pub drain_limit: Option<u32>,
+
+    /// Serve one session over the socket on descriptor 0
+    #[arg(long, hide = true, exclusive = true)]
+    pub internal_worker: bool,
+
+    /// Write this machine's inventory to the socket on descriptor 0
+    #[arg(long, hide = true, exclusive = true)]
+    pub internal_probe: bool,
+}

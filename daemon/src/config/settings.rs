@@ -1,0 +1,419 @@
+//! Validated settings.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use causeway_proto::{DAEMON_PORT, limits};
+use toml::Spanned;
+
+use super::address::{BadAddress, is_loopback, parse_listen};
+use super::file::{self, BadFile, ConfigFile};
+use super::flags::Flags;
+use crate::logging::Logging;
+use crate::worker::connection::SessionLimits;
+
+/// Everything the daemon was told, checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen; not empty.
+    pub listen: Vec<SocketAddr>,
+    /// Other interfaces than loopback may be served in the clear.
+    pub insecure: bool,
+    /// The node's name.
+    pub name: String,
+    /// What is logged and how.
+    pub logging: Logging,
+    /// What clients may have.
+    pub sessions: SessionSettings,
+    /// What strangers may have.
+    pub handshakes: Handshakes,
+    /// How soon a loss is noticed.
+    pub heartbeat: Heartbeat,
+    /// How the node's devices are found out.
+    pub inventory: InventorySettings,
+}
+
+/// What clients may have.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionSettings {
+    /// Sessions at once; at least 1.
+    pub limit: u32,
+    /// Workers kept ready.
+    pub spare_workers: u32,
+    /// For running sessions after SIGTERM.
+    pub drain_limit: Duration,
+    /// A session's share of the node.
+    pub limits: SessionLimits,
+    /// Bulk connections of one session.
+    pub bulk_connections: u32,
+}
+
+/// What strangers may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Handshakes {
+    /// Connections at once that have not yet said what they are.
+    pub limit: usize,
+    /// The same, from one address.
+    pub per_peer: usize,
+    /// For the first bytes.
+    pub time_limit: Duration,
+    /// gRPC connections at once.
+    pub control: usize,
+    /// The same, from one address.
+    pub control_per_peer: usize,
+}
+
+/// How soon a loss is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Between heartbeats.
+    pub interval: Duration,
+    /// Silence after which the other side counts as lost; at least twice the interval.
+    pub limit: Duration,
+}
+
+/// How the node's devices are found out.
+#[derive(Clone, Copy, Debug)]
+pub struct InventorySettings {
+    /// After which a probing worker is given up.
+    pub probe_time_limit: Duration,
+}
+
+/// The daemon cannot start with what it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSettings {
+    /// Something in the file.
+    #[error(transparent)]
+    File(#[from] BadFile),
+    /// `--listen`.
+    #[error("--listen: {0}")]
+    Listen(#[from] BadAddress),
+    /// A flag's number.
+    #[error("{flag}: {problem}")]
+    Flag {
+        /// Which.
+        flag: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// See `design.md` §10: in the clear, only this machine is served.
+    #[error(
+        "{0} can be reached from other machines, and there is neither TLS nor authentication: listen on 127.0.0.1 (and tunnel), or say --insecure if you trust everyone who can reach it"
+    )]
+    Exposed(SocketAddr),
+}
+
+impl Settings {
+    /// What flags and file say together; flags win.
+    ///
+    /// # Errors
+    /// [`BadSettings`] names the first thing that is wrong, and where.
+    pub fn from_flags(flags: &Flags) -> Result<Settings, BadSettings> {
+        let file = match &flags.config {
+            Some(path) => Some(ConfigFile::read(path)?),
+            None => ConfigFile::read_default()?,
+        };
+        let file = match file {
+            Some(file) => file,
+            None => ConfigFile::parse(std::path::Path::new(file::DEFAULT_PATH), String::new())?,
+        };
+        Settings::combine(flags, &file)
+    }
+
+    /// [`Settings::from_flags`] with the file given.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
+        let table = &file.table;
+        let settings = Settings {
+            listen: listen(flags, file)?,
+            insecure: flags.insecure || table.insecure.unwrap_or(false),
+            name: flags
+                .name
+                .clone()
+                .or_else(|| table.name.clone())
+                .unwrap_or_else(host_name),
+            logging: logging(flags, file)?,
+            sessions: sessions(flags, file)?,
+            handshakes: handshakes(file)?,
+            heartbeat: heartbeat(file)?,
+            inventory: InventorySettings {
+                probe_time_limit: Duration::from_secs(u64::from(ranged(
+                    file,
+                    table.inventory.probe_time_limit.as_ref(),
+                    (1, 600),
+                    60,
+                )?)),
+            },
+        };
+        for address in &settings.listen {
+            settings.check_exposure(address)?;
+        }
+        Ok(settings)
+    }
+
+    /// Whether it is allowed to serve this address in the clear.
+    ///
+    /// # Errors
+    /// [`BadSettings::Exposed`] if not.
+    pub fn check_exposure(&self, address: &SocketAddr) -> Result<(), BadSettings> {
+        if self.insecure || is_loopback(address) {
+            Ok(())
+        } else {
+            Err(BadSettings::Exposed(*address))
+        }
+    }
+}
+
+fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettings> {
+    if !flags.listen.is_empty() {
+        return Ok(flags
+            .listen
+            .iter()
+            .map(|text| parse_listen(text))
+            .collect::<Result<_, _>>()?);
+    }
+    match &file.table.listen {
+        Some(list) if !list.is_empty() => list
+            .iter()
+            .map(|text| {
+                parse_listen(text.get_ref()).map_err(|error| file.wrong(text, &error).into())
+            })
+            .collect(),
+        _ => Ok(vec![SocketAddr::from(([127, 0, 0, 1], DAEMON_PORT))]),
+    }
+}
+
+fn logging(flags: &Flags, file: &ConfigFile) -> Result<Logging, BadSettings> {
+    let table = &file.table;
+    let mut logging = Logging::default();
+    if let Some(format) = &table.log_format {
+        logging.format = format
+            .get_ref()
+            .parse()
+            .map_err(|error| file.wrong(format, &error))?;
+    }
+    if let Some(format) = flags.log_format {
+        logging.format = format;
+    }
+    if let Some(filter) = &flags.log {
+        logging.filter.clone_from(filter);
+        logging.check().map_err(|error| BadSettings::Flag {
+            flag: "--log",
+            problem: error.to_string(),
+        })?;
+    } else if let Some(filter) = &table.log {
+        logging.filter.clone_from(filter.get_ref());
+        logging
+            .check()
+            .map_err(|error| file.wrong(filter, &error))?;
+    }
+    Ok(logging)
+}
+
+fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSettings> {
+    let table = &file.table.sessions;
+    let flag = |flag: &'static str, value: Option<u32>, range: (u32, u32)| match value {
+        Some(n) if n < range.0 || n > range.1 => Err(BadSettings::Flag {
+            flag,
+            problem: out_of_range(&n, range),
+        }),
+        other => Ok(other),
+    };
+    let limit = flag("--session-limit", flags.session_limit, (1, 65_536))?;
+    let spare = flag("--spare-workers", flags.spare_workers, (0, 64))?;
+    let drain = flag("--drain-limit", flags.drain_limit, (0, 86_400))?;
+    let from_file = (
+        ranged(file, table.limit.as_ref(), (1, 65_536), 64)?,
+        ranged(file, table.spare_workers.as_ref(), (0, 64), 1)?,
+        ranged(file, table.drain_limit.as_ref(), (0, 86_400), 30)?,
+    );
+    Ok(SessionSettings {
+        limit: limit.unwrap_or(from_file.0),
+        spare_workers: spare.unwrap_or(from_file.1),
+        drain_limit: Duration::from_secs(u64::from(drain.unwrap_or(from_file.2))),
+        limits: SessionLimits {
+            objects: at_most(file, table.objects.as_ref(), limits::MAX_OBJECTS)?,
+            held_commands: at_most(
+                file,
+                table.held_commands.as_ref(),
+                limits::MAX_HELD_COMMANDS,
+            )?,
+            held_bytes: at_most(file, table.held_bytes.as_ref(), limits::MAX_HELD_BYTES)?,
+            device_memory: table.device_memory.unwrap_or(0),
+        },
+        bulk_connections: ranged(
+            file,
+            table.bulk_connections.as_ref(),
+            (1, limits::MAX_BULK_CONNECTIONS),
+            limits::MAX_BULK_CONNECTIONS,
+        )?,
+    })
+}
+
+fn handshakes(file: &ConfigFile) -> Result<Handshakes, BadSettings> {
+    let table = &file.table.connections;
+    Ok(Handshakes {
+        limit: ranged(file, table.handshakes.as_ref(), (1, 65_536), 256)?,
+        per_peer: ranged(file, table.handshakes_per_peer.as_ref(), (1, 65_536), 64)?,
+        time_limit: Duration::from_millis(u64::from(ranged(
+            file,
+            table.handshake_time_limit_ms.as_ref(),
+            (100, 60_000),
+            5_000,
+        )?)),
+        control: ranged(file, table.control.as_ref(), (1, 65_536), 1_024)?,
+        control_per_peer: ranged(file, table.control_per_peer.as_ref(), (1, 65_536), 256)?,
+    })
+}
+
+fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadSettings> {
+    let table = &file.table.heartbeat;
+    let interval = ranged(file, table.interval_ms.as_ref(), (50, 60_000), 500)?;
+    let limit = ranged(file, table.limit_ms.as_ref(), (200, 600_000), 4_000)?;
+    if limit < 2 * interval {
+        let message = format!("limit_ms ({limit}) must be at least twice interval_ms ({interval})");
+        let at = table.limit_ms.as_ref().or(table.interval_ms.as_ref());
+        return Err(match at {
+            Some(at) => file.wrong(at, &message).into(),
+            // Not reachable with the defaults above, which fit each other.
+            None => BadSettings::Flag {
+                flag: "heartbeat",
+                problem: message,
+            },
+        });
+    }
+    Ok(Heartbeat {
+        interval: Duration::from_millis(u64::from(interval)),
+        limit: Duration::from_millis(u64::from(limit)),
+    })
+}
+
+fn ranged<T: PartialOrd + Display + Copy>(
+    file: &ConfigFile,
+    value: Option<&Spanned<T>>,
+    range: (T, T),
+    default: T,
+) -> Result<T, BadSettings> {
+    match value {
+        None => Ok(default),
+        Some(n) if *n.get_ref() >= range.0 && *n.get_ref() <= range.1 => Ok(*n.get_ref()),
+        Some(n) => Err(file.wrong(n, &out_of_range(n.get_ref(), range)).into()),
+    }
+}
+
+/// A limit of the wire that the file may lower.
+fn at_most(
+    file: &ConfigFile,
+    value: Option<&Spanned<usize>>,
+    most: usize,
+) -> Result<usize, BadSettings> {
+    ranged(file, value, (1, most), most)
+}
+
+fn out_of_range<T: Display>(value: &T, range: (T, T)) -> String {
+    format!("{value} is out of range: {} to {}", range.0, range.1)
+}
+
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn combine(flags: &Flags, text: &str) -> Result<Settings, String> {
+        ConfigFile::parse(Path::new("daemon.toml"), text.to_owned())
+            .map_err(|error| error.to_string())
+            .and_then(|file| Settings::combine(flags, &file).map_err(|error| error.to_string()))
+    }
+
+    #[test]
+    fn the_defaults_serve_this_machine_only() {
+        let settings = combine(&Flags::default(), "").unwrap();
+        assert_eq!(settings.listen, ["127.0.0.1:7079".parse().unwrap()]);
+        assert!(!settings.insecure && !settings.name.is_empty());
+        assert_eq!(settings.sessions.spare_workers, 1);
+        assert_eq!(settings.heartbeat.limit, Duration::from_secs(4));
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let flags = Flags {
+            listen: vec!["[::1]:0".to_owned()],
+            session_limit: Some(3),
+            ..Flags::default()
+        };
+        let text = "listen = [\"127.0.0.1:1\"]\n[sessions]\nlimit = 9\nspare_workers = 0\n";
+        let settings = combine(&flags, text).unwrap();
+        assert_eq!(settings.listen, ["[::1]:0".parse().unwrap()]);
+        assert_eq!(settings.sessions.limit, 3);
+        assert_eq!(settings.sessions.spare_workers, 0);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_file_and_line() {
+        for (text, start) in [
+            ("\nlisen = []\n", "daemon.toml:2: unknown field `lisen`"),
+            (
+                "[sessions]\nlimit = 0\n",
+                "daemon.toml:2: 0 is out of range",
+            ),
+            (
+                "[sessions]\n\nlimits = 1\n",
+                "daemon.toml:3: unknown field `limits`",
+            ),
+            (
+                "listen = [\"127.0.0.1:1\",\n \"here\"]\n",
+                "daemon.toml:2: \"here\" is no address",
+            ),
+            (
+                "log_format = \"xml\"",
+                "daemon.toml:1: \"xml\" is no log format",
+            ),
+            ("log = \"x=loudly\"", "daemon.toml:1: "),
+            (
+                "[heartbeat]\ninterval_ms = 3000\n",
+                "daemon.toml:2: limit_ms (4000) must be",
+            ),
+            ("name = \n", "daemon.toml:1: "),
+        ] {
+            let error = combine(&Flags::default(), text).unwrap_err();
+            assert!(error.starts_with(start), "{text:?} gave {error:?}");
+        }
+    }
+
+    #[test]
+    fn other_interfaces_need_an_explicit_word() {
+        for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:7079"] {
+            let mut flags = Flags {
+                listen: vec![listen.to_owned()],
+                ..Flags::default()
+            };
+            let error = combine(&flags, "").unwrap_err();
+            assert!(error.contains("--insecure"), "{error}");
+            flags.insecure = true;
+            assert!(combine(&flags, "").is_ok());
+        }
+    }
+
+    #[test]
+    fn a_flag_out_of_range_is_named() {
+        let flags = Flags {
+            session_limit: Some(0),
+            ..Flags::default()
+        };
+        let error = combine(&flags, "").unwrap_err();
+        assert!(
+            error.starts_with("--session-limit: 0 is out of range"),
+            "{error}"
+        );
+    }
+}

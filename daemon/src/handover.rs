@@ -1,0 +1,328 @@
+//! What supervisor and worker say to each other, over the Unix socket that is the worker's
+//! descriptor 0.
+//!
+//! The socket keeps message boundaries (`SOCK_SEQPACKET`); a message is at most [`MAX_MESSAGE`] bytes
+//! and carries at most one descriptor. Both ends are the same binary, so there is no version here.
+//! When either side closes, the other is to end: a worker never outlives its supervisor.
+//!
+//! Invariant: a passed connection arrives with exactly the preamble that the supervisor has read from
+//! it, nothing more was read.
+#![forbid(unsafe_code)]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::preamble::PREAMBLE;
+use prost::Message;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+use crate::worker::connection::SessionLimits;
+
+/// Bytes of the longest message.
+pub const MAX_MESSAGE: usize = 512;
+
+const ASSIGN: u8 = 1;
+const CONNECTION: u8 = 2;
+const READY: u8 = 3;
+
+/// The session that a worker is to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Its name.
+    pub id: SessionId,
+    /// What every connection must prove.
+    pub secret: SessionSecret,
+    /// Its share of the node.
+    pub limits: SessionLimits,
+    /// Bulk connections that it may have.
+    pub bulk_connections: u32,
+    /// Between two heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Silence after which the client counts as lost.
+    pub heartbeat_limit: Duration,
+}
+
+/// From the supervisor.
+#[derive(Debug)]
+pub enum ToWorker {
+    /// Comes once, first.
+    Assign(Assignment),
+    /// A connection that named this session.
+    Connection {
+        /// The 32 bytes that were read from it.
+        preamble: [u8; PREAMBLE],
+        /// The rest of it.
+        socket: OwnedFd,
+    },
+}
+
+/// From the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToSupervisor {
+    /// OpenCL is loaded and listed.
+    Ready,
+}
+
+/// The other side sent what this build never sends.
+#[derive(Debug, thiserror::Error)]
+#[error("a message between supervisor and worker makes no sense")]
+pub struct Nonsense;
+
+/// Makes the two ends: the supervisor's, which never blocks, and the worker's, which does.
+///
+/// # Errors
+/// What the system says.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (supervisor, worker) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::io::ioctl_fionbio(&supervisor, true)?;
+    Ok((supervisor, worker))
+}
+
+/// Sends a message to a worker.
+///
+/// # Errors
+/// `WouldBlock` when the worker has not taken many earlier ones; anything else: it is gone.
+pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
+    match message {
+        ToWorker::Assign(assignment) => {
+            let mut bytes = vec![ASSIGN];
+            bytes.extend_from_slice(&Encoded::from(assignment).encode_to_vec());
+            send(end, &bytes, None)
+        }
+        ToWorker::Connection { preamble, socket } => {
+            let mut bytes = vec![CONNECTION];
+            bytes.extend_from_slice(preamble);
+            send(end, &bytes, Some(socket.as_fd()))
+        }
+    }
+}
+
+/// Sends a message to the supervisor.
+///
+/// # Errors
+/// What the system says; the supervisor is gone.
+pub fn send_to_supervisor(end: impl AsFd, message: ToSupervisor) -> io::Result<()> {
+    match message {
+        ToSupervisor::Ready => send(end, &[READY], None),
+    }
+}
+
+/// The worker's next message; `None` once the supervisor has closed its end.
+///
+/// # Errors
+/// What the system says, or [`Nonsense`] inside.
+pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
+    let Some((bytes, descriptor)) = receive(end)? else {
+        return Ok(None);
+    };
+    match (bytes.split_first(), descriptor) {
+        (Some((&ASSIGN, rest)), None) => Encoded::decode(rest)
+            .ok()
+            .and_then(|encoded| encoded.assignment())
+            .map(|assignment| Some(ToWorker::Assign(assignment)))
+            .ok_or_else(nonsense),
+        (Some((&CONNECTION, rest)), Some(socket)) => Ok(Some(ToWorker::Connection {
+            preamble: rest.try_into().map_err(|_| nonsense())?,
+            socket,
+        })),
+        _ => Err(nonsense()),
+    }
+}
+
+/// The supervisor's next message from a worker; `None` once the worker is gone.
+///
+/// # Errors
+/// `WouldBlock` when there is none yet; else as [`receive_in_worker`].
+pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>> {
+    match receive(end)? {
+        None => Ok(None),
+        Some((bytes, None)) if bytes == [READY] => Ok(Some(ToSupervisor::Ready)),
+        Some(_) => Err(nonsense()),
+    }
+}
+
+fn nonsense() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, Nonsense)
+}
+
+fn send(end: impl AsFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    rustix::net::sendmsg(
+        end,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
+    Ok(())
+}
+
+fn receive(end: impl AsFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+    let mut bytes = vec![0; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        match rustix::net::recvmsg(&end, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    if received.bytes == 0 {
+        // An empty message is never sent, so this is the end.
+        return Ok(None);
+    }
+    if received
+        .flags
+        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+    {
+        return Err(nonsense());
+    }
+    bytes.truncate(received.bytes);
+    Ok(Some((bytes, descriptor)))
+}
+
+/// [`Assignment`] as it travels.
+#[derive(Clone, PartialEq, Message)]
+struct Encoded {
+    #[prost(bytes = "vec", tag = "1")]
+    id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    secret: Vec<u8>,
+    #[prost(uint64, tag = "3")]
+    objects: u64,
+    #[prost(uint64, tag = "4")]
+    held_commands: u64,
+    #[prost(uint64, tag = "5")]
+    held_bytes: u64,
+    #[prost(uint64, tag = "6")]
+    device_memory: u64,
+    #[prost(uint32, tag = "7")]
+    bulk_connections: u32,
+    #[prost(uint64, tag = "8")]
+    heartbeat_interval_ms: u64,
+    #[prost(uint64, tag = "9")]
+    heartbeat_limit_ms: u64,
+}
+
+impl From<&Assignment> for Encoded {
+    fn from(from: &Assignment) -> Encoded {
+        let milliseconds = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        Encoded {
+            id: from.id.0.to_vec(),
+            secret: from.secret.0.to_vec(),
+            objects: from.limits.objects as u64,
+            held_commands: from.limits.held_commands as u64,
+            held_bytes: from.limits.held_bytes as u64,
+            device_memory: from.limits.device_memory,
+            bulk_connections: from.bulk_connections,
+            heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
+            heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
+        }
+    }
+}
+
+impl Encoded {
+    fn assignment(&self) -> Option<Assignment> {
+        Some(Assignment {
+            id: SessionId(self.id.as_slice().try_into().ok()?),
+            secret: SessionSecret(self.secret.as_slice().try_into().ok()?),
+            limits: SessionLimits {
+                objects: usize::try_from(self.objects).ok()?,
+                held_commands: usize::try_from(self.held_commands).ok()?,
+                held_bytes: usize::try_from(self.held_bytes).ok()?,
+                device_memory: self.device_memory,
+            },
+            bulk_connections: self.bulk_connections,
+            heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
+            heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    fn assignment() -> Assignment {
+        Assignment {
+            id: SessionId([3; 16]),
+            secret: SessionSecret([4; 32]),
+            limits: SessionLimits {
+                objects: 1,
+                held_commands: 2,
+                held_bytes: 3,
+                device_memory: u64::MAX,
+            },
+            bulk_connections: 8,
+            heartbeat_interval: Duration::from_millis(500),
+            heartbeat_limit: Duration::from_secs(4),
+        }
+    }
+
+    #[test]
+    fn an_assignment_and_a_socket_arrive_whole() {
+        let (supervisor, worker) = pair().unwrap();
+        send_to_worker(&supervisor, &ToWorker::Assign(assignment())).unwrap();
+        let (mut kept, passed) = std::os::unix::net::UnixStream::pair().unwrap();
+        let message = ToWorker::Connection {
+            preamble: [9; PREAMBLE],
+            socket: passed.into(),
+        };
+        send_to_worker(&supervisor, &message).unwrap();
+        drop(message);
+
+        match receive_in_worker(&worker).unwrap() {
+            Some(ToWorker::Assign(got)) => assert_eq!(got, assignment()),
+            other => panic!("{other:?}"),
+        }
+        match receive_in_worker(&worker).unwrap() {
+            Some(ToWorker::Connection { preamble, socket }) => {
+                assert_eq!(preamble, [9; PREAMBLE]);
+                let mut socket = std::os::unix::net::UnixStream::from(socket);
+                socket.write_all(b"x").unwrap();
+                let mut byte = [0];
+                kept.read_exact(&mut byte).unwrap();
+                assert_eq!(&byte, b"x");
+            }
+            other => panic!("{other:?}"),
+        }
+        drop(supervisor);
+        assert!(receive_in_worker(&worker).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_supervisor_never_blocks_on_a_worker() {
+        let (supervisor, worker) = pair().unwrap();
+        let error = receive_in_supervisor(&supervisor).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        send_to_supervisor(&worker, ToSupervisor::Ready).unwrap();
+        assert_eq!(
+            receive_in_supervisor(&supervisor).unwrap(),
+            Some(ToSupervisor::Ready)
+        );
+        let full = (0..1 << 20)
+            .find_map(|_| send_to_worker(&supervisor, &ToWorker::Assign(assignment())).err());
+        assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
+    }
+}

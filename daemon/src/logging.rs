@@ -1,0 +1,128 @@
+//! Logs of supervisor and workers: `tracing` to standard error, as text or JSON.
+//!
+//! Workers inherit the settings through their environment, so that one `--log` rules all of a
+//! daemon's processes. Invariant: standard output carries nothing but the `listening on` lines.
+#![forbid(unsafe_code)]
+
+use std::str::FromStr;
+
+use tracing_subscriber::EnvFilter;
+
+/// Carries [`Logging::filter`] to the daemon's child processes.
+pub const FILTER_VARIABLE: &str = "CAUSEWAYD_CHILD_LOG";
+/// Carries [`Logging::format`] to the daemon's child processes.
+pub const FORMAT_VARIABLE: &str = "CAUSEWAYD_CHILD_LOG_FORMAT";
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Format::Text => "text",
+            Format::Json => "json",
+        }
+    }
+}
+
+/// No such format.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no log format: text or json")]
+pub struct UnknownFormat(String);
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Format, UnknownFormat> {
+        match text {
+            "text" => Ok(Format::Text),
+            "json" => Ok(Format::Json),
+            other => Err(UnknownFormat(other.to_owned())),
+        }
+    }
+}
+
+/// What is logged and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logging {
+    /// A `tracing` filter: a level, or `target=level` pairs.
+    pub filter: String,
+    /// How a line looks.
+    pub format: Format,
+}
+
+impl Default for Logging {
+    fn default() -> Logging {
+        Logging {
+            filter: "info".to_owned(),
+            format: Format::Text,
+        }
+    }
+}
+
+impl Logging {
+    /// What the parent put in this child's environment.
+    #[must_use]
+    pub fn inherited() -> Logging {
+        let variable = |name| std::env::var(name).ok();
+        let default = Logging::default();
+        Logging {
+            filter: variable(FILTER_VARIABLE).unwrap_or(default.filter),
+            format: variable(FORMAT_VARIABLE)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(default.format),
+        }
+    }
+
+    /// The environment that makes a child log alike.
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        [
+            (FILTER_VARIABLE, self.filter.clone()),
+            (FORMAT_VARIABLE, self.format.name().to_owned()),
+        ]
+    }
+
+    /// Whether the filter can be understood.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self) -> Result<(), tracing_subscriber::filter::ParseError> {
+        EnvFilter::builder().parse(&self.filter).map(drop)
+    }
+
+    /// Starts logging. A second call in a process changes nothing.
+    pub fn start(&self) {
+        let filter = EnvFilter::builder().parse_lossy(&self.filter);
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        let result = match self.format {
+            Format::Text => subscriber.with_ansi(false).try_init(),
+            Format::Json => subscriber.json().try_init(),
+        };
+        drop(result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_checked_before_it_is_used() {
+        let logging = |filter: &str| Logging {
+            filter: filter.to_owned(),
+            format: Format::Json,
+        };
+        assert!(logging("info,causeway_daemon=debug").check().is_ok());
+        assert!(logging("causeway_daemon=loudly").check().is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! From an accepted connection to who serves it.
+//!
+//! Whatever a connection says, the worst that happens is that it is closed: logged at debug, nothing
+//! else changes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::Supervisor;
+use super::admission::Permit;
+use super::node_service::ControlConnections;
+use super::opening::{self, Opening};
+use crate::held::Held;
+
+/// After a failed accept: descriptors are short, and somebody has to close some.
+const BREATHER: Duration = Duration::from_millis(100);
+/// A refused client may still be sending; what it sends is taken off the wire for so long, so that the
+/// refusal is not lost in a reset.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Accepts for ever.
+pub(super) async fn accept(
+    supervisor: Arc<Supervisor>,
+    listener: TcpListener,
+    control: ControlConnections,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, peer)) => {
+                let Some(permit) = supervisor.handshakes.admit(peer.ip()) else {
+                    tracing::debug!(%peer, "too many connections that say nothing");
+                    continue;
+                };
+                let (supervisor, control) = (Arc::clone(&supervisor), control.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = route(&supervisor, socket, peer, &control, permit).await {
+                        tracing::debug!(%peer, %error, "a connection was closed");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accept");
+                tokio::time::sleep(BREATHER).await;
+            }
+        }
+    }
+}
+
+/// A connection is not served.
+#[derive(Debug, thiserror::Error)]
+enum NotServed {
+    #[error("it was silent for too long")]
+    Silent,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it speaks nothing that is spoken here")]
+    Foreign,
+    #[error("TLS is not served here")]
+    Tls,
+    #[error("too many gRPC connections")]
+    Control,
+    #[error(transparent)]
+    Preamble(#[from] BadPreamble),
+    #[error(transparent)]
+    Verdict(#[from] Verdict),
+}
+
+async fn route(
+    supervisor: &Supervisor,
+    mut socket: TcpStream,
+    peer: SocketAddr,
+    control: &ControlConnections,
+    handshake: Permit,
+) -> Result<(), NotServed> {
+    let limit = supervisor.settings.handshakes.time_limit;
+    let opening = tokio::time::timeout(limit, opening::read(&mut socket))
+        .await
+        .map_err(|_| NotServed::Silent)??;
+    match opening {
+        Opening::Control(read) => {
+            let permit = supervisor
+                .control
+                .admit(peer.ip())
+                .ok_or(NotServed::Control)?;
+            drop(handshake);
+            socket.set_nodelay(true)?;
+            // It fails only when the daemon is ending.
+            let _ = control.send(Ok(Held::after(read, socket, permit))).await;
+            Ok(())
+        }
+        Opening::Session(bytes) => hand_over(supervisor, socket, bytes).await,
+        Opening::Tls => {
+            say_and_close(socket, &opening::TLS_REFUSAL).await;
+            Err(NotServed::Tls)
+        }
+        Opening::Foreign => Err(NotServed::Foreign),
+    }
+}
+
+/// Passes the socket to the worker of the session that the preamble names.
+async fn hand_over(
+    supervisor: &Supervisor,
+    socket: TcpStream,
+    bytes: [u8; PREAMBLE],
+) -> Result<(), NotServed> {
+    let preamble = match Preamble::decode(&bytes) {
+        Ok(preamble) => preamble,
+        Err(error) => {
+            let verdict = match error {
+                BadPreamble::Version(_) => Verdict::Version,
+                BadPreamble::Magic | BadPreamble::Purpose(_) => Verdict::Malformed,
+            };
+            say_and_close(socket, &Greeting::refusal(verdict).encode()).await;
+            return Err(error.into());
+        }
+    };
+    match supervisor.workers.pass(&preamble, bytes, socket)? {
+        Ok(()) => Ok(()),
+        Err((socket, verdict)) => {
+            say_and_close(socket, &Greeting::refusal(verdict).encode()).await;
+            Err(verdict.into())
+        }
+    }
+}
+
+/// Says a last word, and waits a little for the peer to hear it.
+async fn say_and_close(mut socket: TcpStream, word: &[u8]) {
+    let linger = async {
+        socket.write_all(word).await?;
+        socket.shutdown().await?;
+        let mut ignored = [0; 4096];
+        while socket.read(&mut ignored).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whether it heard is its own matter.
+    let _ = tokio::time::timeout(LINGER, linger).await;
+}

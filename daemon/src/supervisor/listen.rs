@@ -1,0 +1,81 @@
+//! Listening sockets: our own or the service manager's.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use tokio::net::TcpListener;
+
+use super::CannotStart;
+use crate::config::Settings;
+
+/// The passed listeners if there are any, else those that the settings name.
+pub(super) fn listeners(
+    settings: &Settings,
+    inherited: Vec<OwnedFd>,
+) -> Result<Vec<TcpListener>, CannotStart> {
+    let passed = !inherited.is_empty();
+    let listeners = if passed {
+        inherited
+            .into_iter()
+            .map(|fd| adopt(settings, fd))
+            .collect::<Result<Vec<_>, _>>()?
+    } else {
+        settings
+            .listen
+            .iter()
+            .map(|address| bind(*address))
+            .collect::<Result<Vec<_>, _>>()?
+    };
+    if settings.insecure {
+        warn_of_exposure(&listeners);
+    }
+    Ok(listeners)
+}
+
+/// One line for each listener on standard output: who started us may read there which port was taken.
+pub(super) fn announce(addresses: &[SocketAddr]) {
+    let mut out = std::io::stdout().lock();
+    for address in addresses {
+        tracing::info!(%address, "listening");
+        // A closed standard output is no reason not to serve.
+        let _ = writeln!(out, "listening on {address}");
+    }
+    let _ = out.flush();
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener, CannotStart> {
+    let failed = |error| CannotStart::Listen {
+        address: address.to_string(),
+        error,
+    };
+    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+    prepare(listener).map_err(failed)
+}
+
+fn adopt(settings: &Settings, fd: OwnedFd) -> Result<TcpListener, CannotStart> {
+    let listener = std::net::TcpListener::from(fd);
+    let address = listener.local_addr().map_err(|error| CannotStart::Listen {
+        address: "a socket passed by the service manager".to_owned(),
+        error,
+    })?;
+    settings.check_exposure(&address)?;
+    Ok(prepare(listener)?)
+}
+
+fn prepare(listener: std::net::TcpListener) -> std::io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+fn warn_of_exposure(listeners: &[TcpListener]) {
+    for address in listeners.iter().filter_map(|l| l.local_addr().ok()) {
+        if !crate::config::is_loopback(&address) {
+            tracing::warn!(
+                %address,
+                "INSECURE: everyone who can reach this address can run code on this machine's \
+                 devices and read what crosses the network; --insecure asked for it"
+            );
+        }
+    }
+}

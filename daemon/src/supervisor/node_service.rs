@@ -1,0 +1,174 @@
+//! The `Node` service: what clients, tools and the device manager ask a node.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::control::node_server::{Node, NodeServer};
+use causeway_proto::control::{
+    Client, CloseSessionReply, CloseSessionRequest, GetInventoryRequest, GetStatusRequest,
+    Inventory, NodeStatus, OpenSessionReply, OpenSessionRequest,
+};
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::preamble::Verdict;
+use causeway_proto::version;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::Supervisor;
+use super::admission::Permit;
+use super::workers::NotOpened;
+use crate::held::Held;
+
+/// Where accepted connections that speak HTTP/2 go.
+pub(super) type ControlConnections = mpsc::Sender<io::Result<Held<Permit>>>;
+
+/// A request is small; its strings are cut before they reach the log.
+const MAX_REQUEST: usize = 64 << 10;
+/// A peer that vanished is noticed by a ping, so that its place is free again.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Nobody needs a control connection for longer; who does opens another.
+const MAX_AGE: Duration = Duration::from_secs(600);
+/// Calls at once on one connection.
+const MAX_STREAMS: u32 = 16;
+
+/// Starts the service; it serves the connections that are sent to it.
+pub(super) fn serve(supervisor: &Arc<Supervisor>) -> ControlConnections {
+    let (connections, incoming) = mpsc::channel(64);
+    let service =
+        NodeServer::new(NodeService(Arc::clone(supervisor))).max_decoding_message_size(MAX_REQUEST);
+    let serving = Server::builder()
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_max_header_list_size(16 << 10)
+        .http2_keepalive_interval(Some(PING_EVERY))
+        .http2_keepalive_timeout(Some(PING_WITHIN))
+        .max_connection_age(MAX_AGE)
+        .max_connection_age_grace(Duration::from_secs(60))
+        .serve_with_incoming(service, ReceiverStream::new(incoming));
+    tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the Node service ended");
+        }
+    });
+    connections
+}
+
+struct NodeService(Arc<Supervisor>);
+
+#[tonic::async_trait]
+impl Node for NodeService {
+    async fn get_inventory(
+        &self,
+        request: Request<GetInventoryRequest>,
+    ) -> Result<Response<Inventory>, Status> {
+        self.check_version(request.get_ref().wire_version)?;
+        let known = self.0.current_inventory().await;
+        Ok(Response::new(Inventory {
+            node_uuid: self.0.uuid.as_bytes().to_vec().into(),
+            node_name: self.0.settings.name.clone(),
+            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..known.inventory.clone()
+        }))
+    }
+
+    async fn open_session(
+        &self,
+        request: Request<OpenSessionRequest>,
+    ) -> Result<Response<OpenSessionReply>, Status> {
+        let request = request.into_inner();
+        self.check_version(request.wire_version)?;
+        admit(&request.credential)?;
+        let generation = self.0.current_inventory().await.inventory.generation;
+        if request.inventory_generation != generation {
+            return Err(Status::failed_precondition(
+                "the node's devices have changed since its inventory was read; read it again",
+            ));
+        }
+        let opened = self.0.workers.open().map_err(|error| match error {
+            NotOpened::Draining => Status::unavailable(error.to_string()),
+            NotOpened::Full(_) | NotOpened::NoWorker(_) => {
+                Status::resource_exhausted(error.to_string())
+            }
+        })?;
+        log_client(opened.id, request.client);
+        let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
+        let heartbeat = self.0.settings.heartbeat;
+        Ok(Response::new(OpenSessionReply {
+            session_id: opened.id.0.to_vec().into(),
+            session_secret: opened.secret.0.to_vec().into(),
+            certificate_sha256: Default::default(),
+            heartbeat_interval_ms: milliseconds(heartbeat.interval),
+            heartbeat_limit_ms: milliseconds(heartbeat.limit),
+            bulk_connections: self.0.settings.sessions.bulk_connections,
+        }))
+    }
+
+    async fn close_session(
+        &self,
+        request: Request<CloseSessionRequest>,
+    ) -> Result<Response<CloseSessionReply>, Status> {
+        let request = request.get_ref();
+        let named = <[u8; 16]>::try_from(&request.session_id[..])
+            .ok()
+            .zip(<[u8; 32]>::try_from(&request.session_secret[..]).ok());
+        let (id, secret) =
+            named.ok_or_else(|| Status::invalid_argument("no session id and secret"))?;
+        match self.0.workers.close(SessionId(id), &SessionSecret(secret)) {
+            Ok(()) => Ok(Response::new(CloseSessionReply {})),
+            Err(verdict @ Verdict::UnknownSession) => Err(Status::not_found(verdict.to_string())),
+            Err(verdict) => Err(Status::permission_denied(verdict.to_string())),
+        }
+    }
+
+    async fn get_status(
+        &self,
+        request: Request<GetStatusRequest>,
+    ) -> Result<Response<NodeStatus>, Status> {
+        self.check_version(request.get_ref().wire_version)?;
+        let counts = self.0.workers.counts();
+        let count = |n| u32::try_from(n).unwrap_or(u32::MAX);
+        Ok(Response::new(NodeStatus {
+            node_name: self.0.settings.name.clone(),
+            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            sessions: count(counts.sessions),
+            session_limit: self.0.settings.sessions.limit,
+            spare_workers: count(counts.spares),
+            draining: counts.draining,
+            problems: self.0.inventory.latest().inventory.problems.clone(),
+        }))
+    }
+}
+
+impl NodeService {
+    fn check_version(&self, theirs: u32) -> Result<(), Status> {
+        version::check(theirs).map_err(|mismatch| {
+            let name = &self.0.settings.name;
+            Status::failed_precondition(format!("causewayd on {name}: {mismatch}"))
+        })
+    }
+}
+
+/// The place where a credential is judged. This build has none to ask for: it serves loopback, or was
+/// told `--insecure`.
+fn admit(_credential: &[u8]) -> Result<(), Status> {
+    Ok(())
+}
+
+/// What a client says of itself is for people, and not to be believed.
+fn log_client(session: SessionId, client: Option<Client>) {
+    let client = client.unwrap_or_default();
+    let short = |text: &str| -> String { text.chars().take(64).collect() };
+    tracing::info!(
+        ?session,
+        program = ?short(&client.program),
+        pid = client.pid,
+        user = ?short(&client.user),
+        host = ?short(&client.host),
+        library = ?short(&client.library_version),
+        "session of"
+    );
+}

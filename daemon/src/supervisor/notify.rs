@@ -1,0 +1,21 @@
+//! Readiness for systemd: a datagram to the socket that `NOTIFY_SOCKET` names.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Says `state` to the service manager, if there is one.
+pub(super) fn notify(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let address = match name.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        path => SocketAddr::from_pathname(std::path::Path::new(std::ffi::OsStr::from_bytes(path))),
+    };
+    let sent = address
+        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = sent {
+        tracing::warn!(%error, state, "the service manager was not told");
+    }
+}

@@ -1,0 +1,126 @@
+//! The first bytes of a connection: what is it?
+//!
+//! Invariant: reads no byte beyond what tells, and none beyond a preamble.
+
+use bytes::Bytes;
+use causeway_proto::preamble::{MAGIC, PREAMBLE};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// How an HTTP/2 client begins.
+const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A TLS record of a handshake.
+const TLS: u8 = 0x16;
+/// A fatal alert, `handshake_failure`: what a TLS server says that cannot serve.
+pub(super) const TLS_REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
+
+/// What a connection turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// HTTP/2; the bytes read so far.
+    Control(Bytes),
+    /// A connection of a session; its preamble, not judged yet.
+    Session([u8; PREAMBLE]),
+    /// TLS, which is not served yet.
+    Tls,
+    /// Nothing that is served here.
+    Foreign,
+}
+
+/// Reads until it is clear. The caller limits the time.
+///
+/// # Errors
+/// What the connection says, an early end included.
+pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Opening> {
+    let mut bytes = [0; PREAMBLE];
+    bytes[0] = from.read_u8().await?;
+    if bytes[0] == TLS {
+        Ok(Opening::Tls)
+    } else if bytes[0] == HTTP2[0] {
+        let same = read_while(from, &mut bytes[..HTTP2.len()], HTTP2).await?;
+        Ok(if same {
+            Opening::Control(Bytes::from_static(HTTP2))
+        } else {
+            Opening::Foreign
+        })
+    } else if bytes[0] == MAGIC[0] {
+        let same = read_while(from, &mut bytes, &MAGIC).await?;
+        Ok(if same {
+            Opening::Session(bytes)
+        } else {
+            Opening::Foreign
+        })
+    } else {
+        Ok(Opening::Foreign)
+    }
+}
+
+/// Fills `into`, whose first byte is there, as long as it begins like `model`.
+async fn read_while(
+    from: &mut (impl AsyncRead + Unpin),
+    into: &mut [u8],
+    model: &[u8],
+) -> std::io::Result<bool> {
+    let mut have = 1;
+    loop {
+        let known = have.min(model.len());
+        if into[..known] != model[..known] {
+            return Ok(false);
+        }
+        if have == into.len() {
+            return Ok(true);
+        }
+        let n = from.read(&mut into[have..]).await?;
+        if n == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        have += n;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::id::SessionId;
+    use causeway_proto::preamble::{Preamble, Purpose};
+
+    async fn opening(bytes: &[u8]) -> std::io::Result<Opening> {
+        read(&mut &bytes[..]).await
+    }
+
+    #[tokio::test]
+    async fn each_protocol_is_known_by_its_first_bytes() {
+        let preamble = Preamble {
+            purpose: Purpose::Pulse,
+            lane: 0,
+            session: SessionId([5; 16]),
+        };
+        let bytes = preamble.encode();
+        assert_eq!(opening(&bytes).await.unwrap(), Opening::Session(bytes));
+        assert!(matches!(opening(HTTP2).await.unwrap(), Opening::Control(_)));
+        for (bytes, expected) in [
+            (&b"\x16\x03\x01"[..], Opening::Tls),
+            (b"GET / HTTP/1.1\r\n\r\n", Opening::Foreign),
+            (b"POST / HTTP/1.1\r\n\r\n", Opening::Foreign),
+            (b"CONNECT x HTTP/1.1\r\n", Opening::Foreign),
+            (&[0; 100], Opening::Foreign),
+        ] {
+            assert_eq!(opening(bytes).await.unwrap(), expected, "{bytes:?}");
+        }
+        for cut in [&b""[..], b"C", b"CSWY", b"PRI"] {
+            assert!(opening(cut).await.is_err(), "{cut:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_follows_stays_in_the_socket() {
+        let mut bytes = [&HTTP2[..], b"rest"].concat();
+        let mut from = &bytes[..];
+        read(&mut from).await.unwrap();
+        assert_eq!(from, b"rest");
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes.extend([0; 20]);
+        let mut from = &bytes[..];
+        read(&mut from).await.unwrap();
+        assert_eq!(from.len(), bytes.len() - PREAMBLE);
+    }
+}

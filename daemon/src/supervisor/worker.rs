@@ -1,0 +1,145 @@
+//! One worker process, seen from the supervisor.
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+use tokio::process::Child;
+use tokio::sync::Notify;
+
+use super::process::{self, Role};
+use crate::handover::{self, ToSupervisor, ToWorker};
+use crate::logging::Logging;
+
+/// For a worker that was told to leave. It may be inside a driver that does not return.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+
+/// What a worker was asked to do about its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Asked {
+    Nothing = 0,
+    ToEnd = 1,
+    ToDie = 2,
+}
+
+/// A worker process that has not been reaped.
+pub(super) struct Worker {
+    /// Names it in the log.
+    pub(super) serial: u64,
+    channel: UnixDatagram,
+    ready: AtomicBool,
+    asked: AtomicU8,
+    asked_more: Notify,
+}
+
+impl Worker {
+    /// Starts the process. Whoever gets the child must [`watch`](Worker::watch) it.
+    pub(super) fn start(serial: u64, logging: &Logging) -> io::Result<(Arc<Worker>, Child)> {
+        let (ours, theirs) = handover::pair()?;
+        // tokio knows no SOCK_SEQPACKET; a datagram socket is the same to it: messages and readiness.
+        let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
+        let child = process::start(Role::Worker, theirs, logging)?;
+        let worker = Worker {
+            serial,
+            channel,
+            ready: AtomicBool::new(false),
+            asked: AtomicU8::new(Asked::Nothing as u8),
+            asked_more: Notify::new(),
+        };
+        Ok((Arc::new(worker), child))
+    }
+
+    /// Whether it has loaded OpenCL.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// What it was asked last.
+    pub(super) fn was_asked(&self) -> Asked {
+        match self.asked.load(Ordering::Relaxed) {
+            0 => Asked::Nothing,
+            1 => Asked::ToEnd,
+            _ => Asked::ToDie,
+        }
+    }
+
+    /// Sends it a message, never waiting.
+    pub(super) fn send(&self, message: &ToWorker) -> io::Result<()> {
+        handover::send_to_worker(&self.channel, message)
+    }
+
+    /// Tells it to leave; it is killed when it takes too long.
+    pub(super) fn end(&self) {
+        self.ask(Asked::ToEnd);
+    }
+
+    /// Kills it and what it started.
+    pub(super) fn kill(&self) {
+        self.ask(Asked::ToDie);
+    }
+
+    fn ask(&self, what: Asked) {
+        self.asked.fetch_max(what as u8, Ordering::Relaxed);
+        self.asked_more.notify_one();
+    }
+
+    /// Stays with the process until it has ended; does to it what was asked.
+    pub(super) async fn watch(&self, mut child: Child) -> io::Result<ExitStatus> {
+        let mut speaks = true;
+        let mut deadline = None;
+        loop {
+            tokio::select! {
+                status = child.wait() => return status,
+                message = self.receive(), if speaks => match message {
+                    Ok(Some(ToSupervisor::Ready)) => self.ready.store(true, Ordering::Relaxed),
+                    Ok(None) => speaks = false,
+                    Err(error) => {
+                        tracing::debug!(%error, worker = self.serial, "a worker's socket");
+                        speaks = false;
+                    }
+                },
+                () = self.asked_more.notified() => match self.was_asked() {
+                    Asked::Nothing => {}
+                    Asked::ToEnd => {
+                        // The worker takes the end of its channel as the word to leave.
+                        let both = rustix::net::Shutdown::Both;
+                        let _ = rustix::net::shutdown(&self.channel, both);
+                        speaks = false;
+                        deadline.get_or_insert(tokio::time::Instant::now() + LEAVE_WITHIN);
+                    }
+                    Asked::ToDie => process::kill(&child),
+                },
+                () = until(deadline) => {
+                    tracing::warn!(worker = self.serial, "a worker does not leave, it is killed");
+                    process::kill(&child);
+                    deadline = None;
+                }
+            }
+        }
+    }
+
+    async fn receive(&self) -> io::Result<Option<ToSupervisor>> {
+        loop {
+            self.channel.readable().await?;
+            let received = self.channel.try_io(Interest::READABLE, || {
+                handover::receive_in_supervisor(&self.channel)
+            });
+            match received {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                received => return received,
+            }
+        }
+    }
+}
+
+async fn until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,372 @@
+//! Worker processes: spare ones, and those that serve a session.
+//!
+//! Invariant: a session is in the table exactly as long as its worker has not been reaped, so the limit
+//! on sessions is one on processes too. Every worker has one task that watches it to its end.
+
+use std::collections::HashMap;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
+use parking_lot::Mutex;
+use subtle::ConstantTimeEq;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::process;
+use super::worker::{Asked, Worker};
+use crate::config::{Heartbeat, SessionSettings};
+use crate::handover::{Assignment, ToWorker};
+use crate::logging::Logging;
+
+/// After a spare worker died on its own: its driver would do it again.
+const SPARE_BACKOFF: Duration = Duration::from_secs(10);
+/// Spare workers that are tried for one session before a fresh one is.
+const ATTEMPTS: usize = 3;
+
+/// All workers of this daemon.
+#[derive(Clone)]
+pub(super) struct Workers(Arc<Shared>);
+
+struct Shared {
+    sessions: SessionSettings,
+    heartbeat: Heartbeat,
+    logging: Logging,
+    state: Mutex<State>,
+    /// A worker was reaped.
+    reaped: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Every worker that has not been reaped, by its serial number.
+    alive: HashMap<u64, Arc<Worker>>,
+    spares: Vec<Arc<Worker>>,
+    sessions: HashMap<SessionId, Served>,
+    last_serial: u64,
+    draining: bool,
+}
+
+struct Served {
+    worker: Arc<Worker>,
+    secret: SessionSecret,
+}
+
+/// A session that was opened.
+pub(super) struct Opened {
+    pub(super) id: SessionId,
+    pub(super) secret: SessionSecret,
+}
+
+/// A session was not opened.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotOpened {
+    #[error("the node is shutting down")]
+    Draining,
+    #[error("the node serves its full number of sessions ({0})")]
+    Full(u32),
+    #[error("the node cannot start a worker: {0}")]
+    NoWorker(#[from] std::io::Error),
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    pub(super) sessions: usize,
+    pub(super) spares: usize,
+    pub(super) draining: bool,
+}
+
+impl Workers {
+    pub(super) fn new(
+        sessions: SessionSettings,
+        heartbeat: Heartbeat,
+        logging: Logging,
+    ) -> Workers {
+        Workers(Arc::new(Shared {
+            sessions,
+            heartbeat,
+            logging,
+            state: Mutex::default(),
+            reaped: Notify::new(),
+        }))
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let state = self.0.state.lock();
+        Counts {
+            sessions: state.sessions.len(),
+            spares: state.spares.len(),
+            draining: state.draining,
+        }
+    }
+
+    /// Starts spare workers until there are as many as the settings ask for.
+    pub(super) fn replenish(&self) {
+        let wanted = self.0.sessions.spare_workers as usize;
+        let mut state = self.0.state.lock();
+        while !state.draining && state.spares.len() < wanted {
+            match self.start(&mut state) {
+                Ok(worker) => state.spares.push(worker),
+                Err(error) => {
+                    tracing::error!(%error, "no spare worker");
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Replaces the spare workers: the drivers that they have loaded have changed.
+    pub(super) fn retire_spares(&self) {
+        for spare in std::mem::take(&mut self.0.state.lock().spares) {
+            spare.end();
+        }
+        self.replenish();
+    }
+
+    /// Gives a new session a worker.
+    ///
+    /// # Errors
+    /// [`NotOpened`].
+    pub(super) fn open(&self) -> Result<Opened, NotOpened> {
+        let opened = {
+            let mut state = self.0.state.lock();
+            if state.draining {
+                return Err(NotOpened::Draining);
+            }
+            if state.sessions.len() >= self.0.sessions.limit as usize {
+                return Err(NotOpened::Full(self.0.sessions.limit));
+            }
+            let assignment = self.assignment();
+            let worker = self.assign(&mut state, &assignment)?;
+            tracing::info!(session = ?assignment.id, worker = worker.serial, "session opened");
+            let Assignment { id, secret, .. } = assignment;
+            let served = Served {
+                worker,
+                secret: secret.clone(),
+            };
+            state.sessions.insert(id, served);
+            Opened { id, secret }
+        };
+        self.replenish();
+        Ok(opened)
+    }
+
+    /// Tells a session's worker to leave.
+    ///
+    /// # Errors
+    /// When there is no such session, or the secret is another's.
+    pub(super) fn close(&self, id: SessionId, secret: &SessionSecret) -> Result<(), Verdict> {
+        let state = self.0.state.lock();
+        let served = state.sessions.get(&id).ok_or(Verdict::UnknownSession)?;
+        if !bool::from(served.secret.0.ct_eq(&secret.0)) {
+            return Err(Verdict::Unproved);
+        }
+        served.worker.end();
+        Ok(())
+    }
+
+    /// Passes a connection to the worker of the session that it names; gives it back with the verdict
+    /// if that cannot be.
+    pub(super) fn pass(
+        &self,
+        preamble: &Preamble,
+        bytes: [u8; PREAMBLE],
+        socket: TcpStream,
+    ) -> std::io::Result<Result<(), (TcpStream, Verdict)>> {
+        let worker = self
+            .0
+            .state
+            .lock()
+            .sessions
+            .get(&preamble.session)
+            .map(|served| Arc::clone(&served.worker));
+        let Some(worker) = worker else {
+            return Ok(Err((socket, Verdict::UnknownSession)));
+        };
+        let message = ToWorker::Connection {
+            preamble: bytes,
+            socket: socket.into_std()?.into(),
+        };
+        let Err(error) = worker.send(&message) else {
+            return Ok(Ok(()));
+        };
+        let ToWorker::Connection { socket, .. } = message else {
+            return Err(error);
+        };
+        let socket = TcpStream::from_std(std::net::TcpStream::from(socket))?;
+        // A full queue is a client that floods; any other error is a worker that is just ending.
+        let verdict = match error.kind() {
+            std::io::ErrorKind::WouldBlock => Verdict::TooMany,
+            _ => Verdict::UnknownSession,
+        };
+        Ok(Err((socket, verdict)))
+    }
+
+    /// Opens no further session, keeps no spare worker.
+    pub(super) fn drain(&self) {
+        let spares = {
+            let mut state = self.0.state.lock();
+            state.draining = true;
+            std::mem::take(&mut state.spares)
+        };
+        for spare in spares {
+            spare.end();
+        }
+    }
+
+    /// Tells every worker to leave.
+    pub(super) fn end_all(&self) {
+        for worker in self.0.state.lock().alive.values() {
+            worker.end();
+        }
+    }
+
+    /// Leaves no worker a choice.
+    pub(super) fn kill_all(&self) {
+        for worker in self.0.state.lock().alive.values() {
+            worker.kill();
+        }
+    }
+
+    /// Waits until no session is left.
+    pub(super) async fn no_session(&self) {
+        self.until(|state| state.sessions.is_empty()).await;
+    }
+
+    /// Waits until no worker is left.
+    pub(super) async fn no_worker(&self) {
+        self.until(|state| state.alive.is_empty()).await;
+    }
+
+    async fn until(&self, done: impl Fn(&State) -> bool) {
+        loop {
+            let reaped = self.0.reaped.notified();
+            if done(&self.0.state.lock()) {
+                return;
+            }
+            reaped.await;
+        }
+    }
+
+    fn assignment(&self) -> Assignment {
+        let Shared {
+            sessions,
+            heartbeat,
+            ..
+        } = &*self.0;
+        Assignment {
+            id: SessionId(rand::random()),
+            secret: SessionSecret(rand::random()),
+            limits: sessions.limits,
+            bulk_connections: sessions.bulk_connections,
+            heartbeat_interval: heartbeat.interval,
+            heartbeat_limit: heartbeat.limit,
+        }
+    }
+
+    /// Finds a worker that takes the assignment: a spare one that is ready, any spare one, a fresh one.
+    fn assign(&self, state: &mut State, assignment: &Assignment) -> Result<Arc<Worker>, NotOpened> {
+        let message = ToWorker::Assign(assignment.clone());
+        for _ in 0..ATTEMPTS {
+            let ready = state.spares.iter().position(|spare| spare.is_ready());
+            if state.spares.is_empty() {
+                break;
+            }
+            let spare = state.spares.swap_remove(ready.unwrap_or(0));
+            match spare.send(&message) {
+                Ok(()) => return Ok(spare),
+                // It has died and not been reaped yet.
+                Err(error) => tracing::debug!(%error, worker = spare.serial, "not assigned"),
+            }
+        }
+        let worker = self.start(state)?;
+        worker.send(&message)?;
+        Ok(worker)
+    }
+
+    fn start(&self, state: &mut State) -> std::io::Result<Arc<Worker>> {
+        state.last_serial += 1;
+        let serial = state.last_serial;
+        let (worker, child) = Worker::start(serial, &self.0.logging)?;
+        state.alive.insert(serial, Arc::clone(&worker));
+        let workers = self.clone();
+        tokio::spawn({
+            let worker = Arc::clone(&worker);
+            async move {
+                let status = worker.watch(child).await;
+                workers.reap(&worker, status);
+            }
+        });
+        Ok(worker)
+    }
+
+    /// Takes a worker that has ended off every list.
+    fn reap(&self, worker: &Worker, status: std::io::Result<ExitStatus>) {
+        let (session, was_spare) = {
+            let mut state = self.0.state.lock();
+            state.alive.remove(&worker.serial);
+            let spares = state.spares.len();
+            state.spares.retain(|spare| spare.serial != worker.serial);
+            let session = state
+                .sessions
+                .iter()
+                .find(|(_, served)| served.worker.serial == worker.serial)
+                .map(|(id, _)| *id);
+            if let Some(id) = session {
+                state.sessions.remove(&id);
+            }
+            (session, state.spares.len() < spares)
+        };
+        log_end(worker, session, status);
+        if was_spare {
+            let workers = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(SPARE_BACKOFF).await;
+                workers.replenish();
+            });
+        }
+        self.0.reaped.notify_waiters();
+    }
+}
+
+fn log_end(worker: &Worker, session: Option<SessionId>, status: std::io::Result<ExitStatus>) {
+    let serial = worker.serial;
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => {
+            tracing::error!(%error, worker = serial, "a worker cannot be waited for");
+            return;
+        }
+    };
+    let cause = process::describe(status);
+    match session {
+        Some(session) if process::is_crash(status) => tracing::error!(
+            ?session,
+            worker = serial,
+            cause,
+            "the session's worker crashed: a kernel or the driver did it; other sessions go on"
+        ),
+        Some(session) if status.success() || worker.was_asked() != Asked::Nothing => {
+            tracing::info!(?session, worker = serial, cause, "session ended");
+        }
+        Some(session) => {
+            tracing::warn!(
+                ?session,
+                worker = serial,
+                cause,
+                "the session's worker ended"
+            );
+        }
+        None if status.success() || worker.was_asked() != Asked::Nothing => {
+            tracing::debug!(worker = serial, cause, "a spare worker ended");
+        }
+        None => tracing::warn!(
+            worker = serial,
+            cause,
+            "a spare worker ended while it loaded the node's OpenCL"
+        ),
+    }
+}

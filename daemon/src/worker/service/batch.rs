@@ -1,0 +1,81 @@
+//! From bytes to a command batch, with the limit that the decoder itself does not know.
+
+use bytes::Buf;
+use causeway_proto::command::CommandBatch;
+use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
+
+/// Commands in one batch. An empty command takes two bytes on the wire and some hundred in memory, so
+/// the limit on a batch's bytes alone would let a client take a hundred times as much.
+const MAX_COMMANDS: usize = 1 << 18;
+/// Field number of `CommandBatch.commands`.
+const COMMANDS: u32 = 1;
+
+/// Not a batch that a client of ours sends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadBatch {
+    #[error("a batch that cannot be decoded: {0}")]
+    Malformed(#[from] prost::DecodeError),
+    #[error("a batch of more than {MAX_COMMANDS} commands")]
+    TooMany,
+}
+
+/// Decodes a batch; counts its commands before it allocates for them.
+///
+/// # Errors
+/// [`BadBatch`].
+pub(super) fn decode<B: Buf + Clone>(bytes: B) -> Result<CommandBatch, BadBatch> {
+    let mut rest = bytes.clone();
+    let mut commands = 0;
+    while rest.has_remaining() {
+        let (field, wire) = decode_key(&mut rest)?;
+        if field == COMMANDS && wire == WireType::LengthDelimited {
+            commands += 1;
+            if commands > MAX_COMMANDS {
+                return Err(BadBatch::TooMany);
+            }
+        }
+        skip_field(wire, field, &mut rest, DecodeContext::default())?;
+    }
+    Ok(CommandBatch::decode(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::command::{Command, CreateUserEvent, command::Kind};
+
+    fn batch(commands: usize) -> Vec<u8> {
+        let command = Command {
+            kind: Some(Kind::CreateUserEvent(CreateUserEvent { event: 7 })),
+        };
+        CommandBatch {
+            commands: vec![command; commands],
+            first: 41,
+        }
+        .encode_to_vec()
+    }
+
+    #[test]
+    fn a_batch_comes_out_as_it_went_in() {
+        let decoded = decode(&batch(3)[..]).unwrap();
+        assert_eq!((decoded.commands.len(), decoded.first), (3, 41));
+        assert!(decode(&[][..]).unwrap().commands.is_empty());
+    }
+
+    #[test]
+    fn many_tiny_commands_are_refused_before_they_are_made() {
+        let bytes = [0x0a, 0].repeat(MAX_COMMANDS + 1);
+        assert!(matches!(decode(&bytes[..]), Err(BadBatch::TooMany)));
+        assert!(decode(&bytes[2..]).is_ok());
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_or_a_batch() {
+        let bytes = batch(2);
+        for end in 0..bytes.len() {
+            let _ = decode(&bytes[..end]);
+        }
+        assert!(decode(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f][..]).is_err());
+    }
+}

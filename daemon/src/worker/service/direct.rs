@@ -1,0 +1,226 @@
+//! The direct carrier: frames over the socket, read and applied by one thread.
+//!
+//! Events go the other way from whichever thread has one; see [`DirectEvents`].
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use causeway_proto::command::CommandBatch;
+use causeway_proto::frame::{self, PREFIX};
+
+use super::batch;
+use super::direct_events::DirectEvents;
+use super::ending::{Ending, Endings};
+use crate::worker::connection::EventSink;
+use crate::worker::session::Session;
+
+/// Read at once from the socket; longer frames get memory of their own.
+const STAGING: usize = 64 << 10;
+const CONNECTION: &str = "commands";
+
+/// Carries commands to the session that `begin` starts, until the connection or the session ends.
+pub(super) fn carry(
+    socket: TcpStream,
+    endings: &Endings,
+    begin: impl FnOnce(Arc<dyn EventSink>) -> Arc<Session>,
+) -> Ending {
+    let events = socket
+        .try_clone()
+        .and_then(|socket| DirectEvents::start(socket, endings.clone()));
+    let events = match events {
+        Ok(events) => events,
+        Err(error) => return Ending::Broken(format!("the command connection: {error}")),
+    };
+    let session = begin(Arc::<DirectEvents>::clone(&events));
+    let mut frames = Frames::new(socket);
+    loop {
+        events.wait_for_room();
+        match frames.next() {
+            Ok(Some(batch)) => {
+                if let Err(violation) = session.apply(batch) {
+                    return Ending::Violation(violation.to_string());
+                }
+            }
+            Ok(None) => return Ending::ClientClosed,
+            Err(Unreadable::Io(error)) => {
+                return Ending::ClientLost {
+                    connection: CONNECTION,
+                    error,
+                };
+            }
+            Err(Unreadable::Frame(what)) => return Ending::Violation(what),
+        }
+    }
+}
+
+/// Why there is no next batch.
+#[derive(Debug)]
+enum Unreadable {
+    Io(io::Error),
+    Frame(String),
+}
+
+/// Takes frames off a stream. Small ones, several at a read, are decoded where they lie; a large one is
+/// read into its own memory, which its payloads then share.
+struct Frames<R> {
+    from: R,
+    staging: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl<R: Read> Frames<R> {
+    fn new(from: R) -> Frames<R> {
+        Frames {
+            from,
+            staging: vec![0; STAGING].into_boxed_slice(),
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// The next batch; `None` when the client closed between two frames.
+    fn next(&mut self) -> Result<Option<CommandBatch>, Unreadable> {
+        if !self.fill(PREFIX)? {
+            return Ok(None);
+        }
+        let prefix = std::array::from_fn(|i| self.staging[self.start + i]);
+        let length = frame::length(prefix).map_err(|e| Unreadable::Frame(e.to_string()))?;
+        self.start += PREFIX;
+        let decoded = if length <= STAGING {
+            if length > 0 && !self.fill(length)? {
+                return Err(Unreadable::Io(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let at = self.start;
+            self.start += length;
+            batch::decode(&self.staging[at..at + length])
+        } else {
+            batch::decode(self.large(length)?)
+        };
+        decoded
+            .map(Some)
+            .map_err(|error| Unreadable::Frame(error.to_string()))
+    }
+
+    /// Has at least `wanted` bytes in the staging buffer; `false` when the stream ended before the
+    /// first of them.
+    fn fill(&mut self, wanted: usize) -> Result<bool, Unreadable> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start + wanted > STAGING {
+            self.staging.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        while self.end - self.start < wanted {
+            match self.from.read(&mut self.staging[self.end..]) {
+                Ok(0) if self.start == self.end => return Ok(false),
+                Ok(0) => return Err(Unreadable::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(n) => self.end += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Unreadable::Io(error)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn large(&mut self, length: usize) -> Result<Bytes, Unreadable> {
+        let mut bytes = Vec::with_capacity(length);
+        let staged = (self.end - self.start).min(length);
+        bytes.extend_from_slice(&self.staging[self.start..self.start + staged]);
+        self.start += staged;
+        let missing = length - staged;
+        let read = self
+            .from
+            .by_ref()
+            .take(missing as u64)
+            .read_to_end(&mut bytes)
+            .map_err(Unreadable::Io)?;
+        if read == missing {
+            Ok(bytes.into())
+        } else {
+            Err(Unreadable::Io(io::ErrorKind::UnexpectedEof.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::command::{Command, CreateBuffer, command::Kind};
+    use proptest::prelude::*;
+    use prost::Message;
+
+    /// Gives its bytes in pieces of the given sizes, over and over.
+    struct Pieces {
+        bytes: io::Cursor<Vec<u8>>,
+        sizes: Vec<usize>,
+        turn: usize,
+    }
+
+    impl Read for Pieces {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let size = self.sizes[self.turn % self.sizes.len()].min(into.len());
+            self.turn += 1;
+            self.bytes.read(&mut into[..size])
+        }
+    }
+
+    fn frame(first: u64, payload: usize) -> Vec<u8> {
+        let kind = Kind::CreateBuffer(CreateBuffer {
+            buffer: first,
+            contents: vec![first as u8; payload].into(),
+            ..CreateBuffer::default()
+        });
+        let batch = CommandBatch {
+            commands: vec![Command { kind: Some(kind) }],
+            first,
+        }
+        .encode_to_vec();
+        [&frame::prefix(batch.len()).unwrap()[..], &batch[..]].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_whole_however_they_are_cut(
+            payloads in prop::collection::vec(prop_oneof![0..100usize, 60_000..70_000usize, 200_000..200_001usize], 1..6),
+            sizes in prop::collection::vec(1..100_000usize, 1..5),
+        ) {
+            let bytes = payloads.iter().enumerate().flat_map(|(i, &n)| frame(i as u64 + 1, n)).collect();
+            let mut frames = Frames::new(Pieces { bytes: io::Cursor::new(bytes), sizes, turn: 0 });
+            for (i, &n) in payloads.iter().enumerate() {
+                let batch = frames.next().unwrap().unwrap();
+                prop_assert_eq!(batch.first, i as u64 + 1);
+                let Some(Kind::CreateBuffer(create)) = &batch.commands[0].kind else { panic!() };
+                prop_assert_eq!(&create.contents[..], &vec![batch.first as u8; n][..]);
+            }
+            prop_assert!(frames.next().unwrap().is_none());
+        }
+
+        #[test]
+        fn garbage_ends_in_an_error_or_a_batch(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let mut frames = Frames::new(&bytes[..]);
+            while let Ok(Some(_)) = frames.next() {}
+        }
+    }
+
+    #[test]
+    fn a_huge_length_is_refused_before_memory_is_taken() {
+        let mut frames = Frames::new(&[0xff; 64][..]);
+        assert!(matches!(frames.next(), Err(Unreadable::Frame(_))));
+    }
+
+    #[test]
+    fn a_cut_frame_is_a_loss_and_no_end() {
+        let whole = frame(1, 10);
+        for cut in 1..whole.len() {
+            let mut frames = Frames::new(&whole[..cut]);
+            assert!(
+                matches!(frames.next(), Err(Unreadable::Io(_))),
+                "cut at {cut}"
+            );
+        }
+        assert!(Frames::new(&whole[..0]).next().unwrap().is_none());
+    }
+}

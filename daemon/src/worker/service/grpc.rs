@@ -1,0 +1,225 @@
+//! The gRPC carrier: HTTP/2 on the command connection, one `Commands` call on it.
+//!
+//! tonic runs on a thread and a runtime of its own; the calling thread applies commands, as with the
+//! direct carrier. No HTTP/2 ping watches the client: one that is stopped could not answer it.
+
+use std::io;
+use std::net::TcpStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use causeway_proto::command::worker_server::{Worker, WorkerServer};
+use causeway_proto::command::{CommandBatch, EventBatch};
+use causeway_proto::limits::MAX_BATCH;
+use parking_lot::{Condvar, Mutex};
+use prost::Message;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::transport::Server;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::ending::{Ending, Endings};
+use super::named;
+use crate::held::Held;
+use crate::worker::connection::EventSink;
+use crate::worker::session::Session;
+
+/// Batches decoded ahead of the one that is applied; HTTP/2's flow control holds back the rest.
+const AHEAD: usize = 4;
+/// Bytes that the client may have on the way.
+const WINDOW: u32 = 8 << 20;
+/// With more event bytes than this waiting, no further commands are applied.
+const HIGH: usize = 64 << 20;
+
+/// Carries commands to the session that `begin` starts, until the connection or the session ends.
+pub(super) fn carry(
+    socket: TcpStream,
+    endings: &Endings,
+    begin: impl FnOnce(Arc<dyn EventSink>) -> Arc<Session>,
+) -> Ending {
+    let (commands, mut arrivals) = mpsc::channel(AHEAD);
+    let (events, outgoing) = mpsc::unbounded_channel();
+    let backlog = Arc::new(Backlog::default());
+    let call = Call(Mutex::new(Some(Ends {
+        commands,
+        events: Departures {
+            from: UnboundedReceiverStream::new(outgoing),
+            backlog: Arc::clone(&backlog),
+        },
+    })));
+    let failed = endings.clone();
+    let started = named("grpc", move || {
+        if let Err(error) = serve(socket, call) {
+            failed.end(Ending::ClientLost {
+                connection: "commands (gRPC)",
+                error,
+            });
+        }
+    });
+    if let Err(error) = started {
+        return Ending::Broken(format!("the command connection: {error}"));
+    }
+    let session = begin(Arc::new(GrpcEvents {
+        events,
+        backlog: Arc::clone(&backlog),
+    }));
+    loop {
+        backlog.wait_for_room();
+        match arrivals.blocking_recv() {
+            Some(Ok(batch)) => {
+                if let Err(violation) = session.apply(batch) {
+                    return Ending::Violation(violation.to_string());
+                }
+            }
+            Some(Err(status)) => {
+                return Ending::ClientLost {
+                    connection: "commands (gRPC)",
+                    error: io::Error::other(status.message().to_owned()),
+                };
+            }
+            None => {
+                backlog.give_up();
+                return Ending::ClientClosed;
+            }
+        }
+    }
+}
+
+type Arrival = Result<CommandBatch, Status>;
+
+/// Serves the one connection until it closes.
+#[tokio::main(flavor = "current_thread")]
+async fn serve(socket: TcpStream, call: Call) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    let (open, closed) = oneshot::channel::<()>();
+    let socket = Held::new(tokio::net::TcpStream::from_std(socket)?, open);
+    let service = WorkerServer::new(call)
+        .max_decoding_message_size(MAX_BATCH)
+        .max_encoding_message_size(MAX_BATCH);
+    let incoming = tokio_stream::once(Ok::<_, io::Error>(socket)).chain(tokio_stream::pending());
+    let serving = Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_concurrent_streams(4)
+        .http2_max_header_list_size(16 << 10)
+        .serve_with_incoming(service, incoming);
+    tokio::select! {
+        served = serving => served.map_err(io::Error::other),
+        // The sender is dropped with the connection, which is what is waited for.
+        _ = closed => Ok(()),
+    }
+}
+
+/// The service: its first call gets the session's ends, a second one is refused.
+struct Call(Mutex<Option<Ends>>);
+
+struct Ends {
+    commands: mpsc::Sender<Arrival>,
+    events: Departures,
+}
+
+#[tonic::async_trait]
+impl Worker for Call {
+    type CommandsStream = Departures;
+
+    async fn commands(
+        &self,
+        request: Request<Streaming<CommandBatch>>,
+    ) -> Result<Response<Departures>, Status> {
+        let ends = self.0.lock().take();
+        let Ends { commands, events } =
+            ends.ok_or_else(|| Status::resource_exhausted("the session has its command stream"))?;
+        let mut arriving = request.into_inner();
+        tokio::spawn(async move {
+            loop {
+                let arrival = match arriving.message().await {
+                    Ok(Some(batch)) => Ok(batch),
+                    Ok(None) => break,
+                    Err(status) => Err(status),
+                };
+                let last = arrival.is_err();
+                if commands.send(arrival).await.is_err() || last {
+                    break;
+                }
+            }
+        });
+        Ok(Response::new(events))
+    }
+}
+
+/// The session's side of the events.
+struct GrpcEvents {
+    events: mpsc::UnboundedSender<(EventBatch, usize)>,
+    backlog: Arc<Backlog>,
+}
+
+impl EventSink for GrpcEvents {
+    fn send(&self, batch: EventBatch) {
+        let length = batch.encoded_len();
+        self.backlog.bytes.fetch_add(length, Ordering::Relaxed);
+        // Without a receiver the connection is gone, and that is being said elsewhere.
+        let _ = self.events.send((batch, length));
+    }
+}
+
+/// Bytes of events that HTTP/2 has not taken.
+#[derive(Default)]
+struct Backlog {
+    bytes: AtomicUsize,
+    given_up: Mutex<bool>,
+    room: Condvar,
+}
+
+impl Backlog {
+    fn wait_for_room(&self) {
+        if self.bytes.load(Ordering::Relaxed) <= HIGH {
+            return;
+        }
+        let mut given_up = self.given_up.lock();
+        while self.bytes.load(Ordering::Relaxed) > HIGH / 2 && !*given_up {
+            self.room.wait(&mut given_up);
+        }
+    }
+
+    fn taken(&self, length: usize) {
+        let before = self.bytes.fetch_sub(length, Ordering::Relaxed);
+        if before > HIGH / 2 && before - length <= HIGH / 2 {
+            let _waiting_or_not_yet_looking = self.given_up.lock();
+            self.room.notify_all();
+        }
+    }
+
+    fn give_up(&self) {
+        *self.given_up.lock() = true;
+        self.room.notify_all();
+    }
+}
+
+/// The client's side of the events. Ends the wait for room when the connection drops it.
+struct Departures {
+    from: UnboundedReceiverStream<(EventBatch, usize)>,
+    backlog: Arc<Backlog>,
+}
+
+impl Stream for Departures {
+    type Item = Result<EventBatch, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = Pin::new(&mut self.from).poll_next(cx);
+        next.map(|next| {
+            next.map(|(batch, length)| {
+                self.backlog.taken(length);
+                Ok(batch)
+            })
+        })
+    }
+}
+
+impl Drop for Departures {
+    fn drop(&mut self) {
+        self.backlog.give_up();
+    }
+}

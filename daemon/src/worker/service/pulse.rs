@@ -1,0 +1,92 @@
+//! Heartbeats, from a thread that never enters a driver: a long build is not death.
+
+use std::io;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::ending::Ending;
+
+const CONNECTION: &str = "pulse";
+
+/// Sends one zero byte an interval until the connection ends; says why it did.
+///
+/// A stopped client does not read: its kernel keeps the bytes (hours of them fit) and acknowledges
+/// them, so it stays alive here. A cut network leaves them unacknowledged, and `TCP_USER_TIMEOUT` ends
+/// the connection.
+pub(super) fn beat(socket: &TcpStream, interval: Duration) -> Ending {
+    let lost = |error: io::Error| Ending::ClientLost {
+        connection: CONNECTION,
+        error,
+    };
+    loop {
+        match rustix::net::send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            // Full: what lies there is a sign of life too, once it is read.
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(error) => return lost(error.into()),
+        }
+        match heard_within(socket, interval) {
+            Ok(None) => {}
+            Ok(Some(0)) => return Ending::ClientClosed,
+            Ok(Some(_)) => return Ending::Violation("bytes on the pulse connection".to_owned()),
+            Err(error) => return lost(error),
+        }
+    }
+}
+
+/// What the client sent within the interval: nothing (as it should), an end (0), or bytes.
+fn heard_within(socket: &TcpStream, interval: Duration) -> io::Result<Option<usize>> {
+    let until = Instant::now() + interval;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).unwrap_or_default();
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {
+                let mut byte = [0];
+                return match rustix::net::recv(socket, &mut byte, RecvFlags::DONTWAIT) {
+                    Ok((n, _)) => Ok(Some(n)),
+                    Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+                    Err(error) => Err(error.into()),
+                };
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn zeros_come_until_the_client_leaves() {
+        let (mut client, worker) = pair();
+        let beating = std::thread::spawn(move || beat(&worker, Duration::from_millis(5)));
+        let mut bytes = [1; 3];
+        client.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, [0; 3]);
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(matches!(beating.join().unwrap(), Ending::ClientClosed));
+    }
+
+    #[test]
+    fn a_client_has_nothing_to_say_here() {
+        let (mut client, worker) = pair();
+        client.write_all(b"x").unwrap();
+        let ending = beat(&worker, Duration::from_secs(5));
+        assert!(matches!(ending, Ending::Violation(_)));
+    }
+}

@@ -1,0 +1,220 @@
+//! What a worker's threads share: the assignment, the session once it runs, who is connected.
+//!
+//! Invariant: a purpose's place is claimed only by a connection that proved the secret, and is not
+//! claimed twice.
+
+use std::sync::Arc;
+
+use causeway_proto::id::SessionId;
+use causeway_proto::preamble::{Preamble, Purpose, Verdict};
+use parking_lot::{Condvar, Mutex};
+
+use super::ending::Endings;
+use crate::handover::Assignment;
+use crate::worker::session::Session;
+
+/// Connections at once that have not proved the secret yet.
+const MAX_PROVING: usize = 32;
+
+pub(super) struct Stage {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// For threads that have a stage and find a reason to end.
+    pub(super) endings: Endings,
+}
+
+#[derive(Default)]
+struct State {
+    assignment: Option<Arc<Assignment>>,
+    session: Option<Arc<Session>>,
+    commands: bool,
+    pulse: bool,
+    lanes: u64,
+    proving: usize,
+}
+
+impl Stage {
+    pub(super) fn new(endings: Endings) -> Stage {
+        Stage {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            endings,
+        }
+    }
+
+    pub(super) fn assign(&self, assignment: Assignment) {
+        self.state.lock().assignment = Some(Arc::new(assignment));
+    }
+
+    pub(super) fn assignment(&self) -> Option<Arc<Assignment>> {
+        self.state.lock().assignment.clone()
+    }
+
+    pub(super) fn id(&self) -> Option<SessionId> {
+        self.assignment().map(|assignment| assignment.id)
+    }
+
+    /// Starts the session and wakes who waits for it. The state is not locked while it starts.
+    pub(super) fn begin(&self, start: impl FnOnce() -> Session) -> Arc<Session> {
+        let session = Arc::new(start());
+        self.state.lock().session = Some(Arc::clone(&session));
+        self.changed.notify_all();
+        session
+    }
+
+    /// The session, if it has begun.
+    pub(super) fn session_now(&self) -> Option<Arc<Session>> {
+        self.state.lock().session.clone()
+    }
+
+    /// The session, once it has begun. The wait ends with the process at the latest: a session without
+    /// a command connection has a deadline.
+    pub(super) fn session(&self) -> Arc<Session> {
+        let mut state = self.state.lock();
+        loop {
+            match &state.session {
+                Some(session) => return Arc::clone(session),
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// Whether the command connection has come.
+    pub(super) fn has_commands(&self) -> bool {
+        self.state.lock().commands
+    }
+
+    /// Room for one more connection that is about to prove the secret.
+    pub(super) fn begin_proof(self: &Arc<Self>) -> Option<Proving> {
+        let mut state = self.state.lock();
+        (state.proving < MAX_PROVING).then(|| {
+            state.proving += 1;
+            Proving(Arc::clone(self))
+        })
+    }
+
+    /// Whether a connection for this purpose could be taken now.
+    pub(super) fn has_place(&self, preamble: &Preamble) -> Result<(), Verdict> {
+        place(&mut self.state.lock(), preamble).map(drop)
+    }
+
+    /// Takes the place; for a connection that has proved the secret.
+    pub(super) fn claim(&self, preamble: &Preamble) -> Result<(), Verdict> {
+        let mut state = self.state.lock();
+        place(&mut state, preamble)?.take(&mut state);
+        Ok(())
+    }
+}
+
+enum Place {
+    Commands,
+    Pulse,
+    Lane(u64),
+}
+
+impl Place {
+    fn take(self, state: &mut State) {
+        match self {
+            Place::Commands => state.commands = true,
+            Place::Pulse => state.pulse = true,
+            Place::Lane(bit) => state.lanes |= bit,
+        }
+    }
+}
+
+fn place(state: &mut State, preamble: &Preamble) -> Result<Place, Verdict> {
+    let assignment = state.assignment.as_ref().ok_or(Verdict::UnknownSession)?;
+    let free = |free: bool, place| {
+        if free {
+            Ok(place)
+        } else {
+            Err(Verdict::TooMany)
+        }
+    };
+    match preamble.purpose {
+        Purpose::Commands | Purpose::CommandsGrpc => free(!state.commands, Place::Commands),
+        Purpose::Pulse => free(!state.pulse, Place::Pulse),
+        Purpose::Bulk => {
+            let lane = u32::from(preamble.lane);
+            let bit = 1u64.checked_shl(lane).unwrap_or(0);
+            let known = lane < assignment.bulk_connections;
+            free(known && state.lanes & bit == 0, Place::Lane(bit))
+        }
+        // Workers do not talk to each other yet.
+        Purpose::Peer => Err(Verdict::Malformed),
+    }
+}
+
+/// One connection is proving the secret.
+pub(super) struct Proving(Arc<Stage>);
+
+impl Drop for Proving {
+    fn drop(&mut self) {
+        self.0.state.lock().proving -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::connection::SessionLimits;
+    use causeway_proto::id::SessionSecret;
+    use std::time::Duration;
+
+    fn stage() -> Arc<Stage> {
+        let stage = Stage::new(Endings::new().0);
+        stage.assign(Assignment {
+            id: SessionId([1; 16]),
+            secret: SessionSecret([2; 32]),
+            limits: SessionLimits {
+                objects: 1,
+                held_commands: 1,
+                held_bytes: 1,
+                device_memory: 0,
+            },
+            bulk_connections: 2,
+            heartbeat_interval: Duration::from_millis(500),
+            heartbeat_limit: Duration::from_secs(4),
+        });
+        Arc::new(stage)
+    }
+
+    fn preamble(purpose: Purpose, lane: u8) -> Preamble {
+        Preamble {
+            purpose,
+            lane,
+            session: SessionId([1; 16]),
+        }
+    }
+
+    #[test]
+    fn every_place_is_taken_once() {
+        let stage = stage();
+        let bulk = |lane| preamble(Purpose::Bulk, lane);
+        for (preamble, expected) in [
+            (preamble(Purpose::Commands, 0), Ok(())),
+            (preamble(Purpose::CommandsGrpc, 0), Err(Verdict::TooMany)),
+            (preamble(Purpose::Pulse, 0), Ok(())),
+            (preamble(Purpose::Pulse, 1), Err(Verdict::TooMany)),
+            (bulk(1), Ok(())),
+            (bulk(1), Err(Verdict::TooMany)),
+            (bulk(0), Ok(())),
+            (bulk(2), Err(Verdict::TooMany)),
+            (bulk(255), Err(Verdict::TooMany)),
+            (preamble(Purpose::Peer, 0), Err(Verdict::Malformed)),
+        ] {
+            assert_eq!(stage.has_place(&preamble), expected, "{preamble:?}");
+            assert_eq!(stage.claim(&preamble), expected, "{preamble:?}");
+        }
+    }
+
+    #[test]
+    fn proofs_at_once_are_limited() {
+        let stage = stage();
+        let all: Vec<_> = (0..MAX_PROVING).map(|_| stage.begin_proof()).collect();
+        assert!(all.iter().all(Option::is_some));
+        assert!(stage.begin_proof().is_none());
+        drop(all);
+        assert!(stage.begin_proof().is_some());
+    }
+}
