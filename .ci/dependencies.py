@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Checks who depends on whom, under which licence, and from where.
+
+The directions are those of ARCHITECTURE.md: between crates by cargo's own metadata, between the
+modules of a crate by the paths they name. cargo-deny would check licences and sources as well, but
+takes longer to build than the whole gate and fetches advisories from a network that CI lacks.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Which of the workspace's crates each may name in [dependencies].
+CRATES = {
+    "causeway-proto": set(),
+    "cl-headers": set(),
+    "causeway-icd": {"causeway-proto", "cl-headers"},
+    "causeway-opencl": {"causeway-icd", "cl-headers"},
+    "causewayd": {"causeway-proto"},
+    "causeway-devmgr": {"causeway-proto", "causeway-icd", "cl-headers"},
+    "conformance": {"causeway-proto", "causeway-icd", "cl-headers", "fake-driver"},
+    "fake-driver": {"cl-headers"},
+    "bench": {"causeway-proto", "causeway-icd", "cl-headers"},
+}
+
+# Modules that a module must not name, by folder below a crate's src.
+MODULES = {
+    "icd/src/stub": ["crate::api"],
+    "icd/src/transport": ["crate::api", "crate::stub"],
+    "icd/src/config": ["crate::api", "crate::stub", "crate::transport"],
+    "daemon/src/supervisor": ["crate::runtime", "opencl_sys", "cl3"],
+    "daemon/src/config": ["crate::runtime", "crate::supervisor", "crate::worker"],
+    "daemon/src/runtime": ["crate::supervisor", "crate::worker::session"],
+    "daemon/src/worker": ["opencl_sys", "cl3", "crate::supervisor"],
+}
+
+LICENCES = {"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib",
+            "Unlicense", "CC0-1.0", "0BSD", "BSL-1.0", "MIT-0", "Apache-2.0 WITH LLVM-exception"}
+
+
+def licensed(expression: str) -> bool:
+    """Whether an SPDX expression can be met from LICENCES ("a OR b" needs one, "a AND b" both)."""
+    expression = expression.replace("/", " OR ").replace("(", " ").replace(")", " ")
+    return all(any(choice.strip() in LICENCES for choice in part.split(" OR "))
+               for part in expression.split(" AND "))
+
+
+def main() -> int:
+    wrong = []
+    metadata = json.loads(subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--locked"],
+        cwd=ROOT, check=True, capture_output=True).stdout)
+    members = set(metadata["workspace_members"])
+    names = {package["name"] for package in metadata["packages"] if package["id"] in members}
+    for package in metadata["packages"]:
+        name = package["name"]
+        if package["id"] in members:
+            if name not in CRATES:
+                wrong.append(f"{name}: say in .ci/dependencies.py what it may depend on")
+                continue
+            uses = {d["name"] for d in package["dependencies"] if d["kind"] is None} & names
+            wrong += [f"{name} must not depend on {other}" for other in sorted(uses - CRATES[name])]
+        else:
+            if not licensed(package.get("license") or ""):
+                wrong.append(f"{name}: licence {package.get('license')}")
+            if not (package["source"] or "").startswith("registry+"):
+                wrong.append(f"{name}: comes from {package['source']}, not from the registry")
+    for folder, forbidden in MODULES.items():
+        for file in sorted((ROOT / folder).rglob("*.rs")):
+            for number, line in enumerate(file.read_text().splitlines(), 1):
+                code = line.split("//")[0]
+                wrong += [f"{file.relative_to(ROOT)}:{number}: names {path}"
+                          for path in forbidden if re.search(rf"\b{re.escape(path)}\b", code)]
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+sys.exit(main())

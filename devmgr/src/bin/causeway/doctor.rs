@@ -1,0 +1,254 @@
+//! `causeway doctor`: what stands between a program and its devices; for each finding a cure.
+//!
+//! Checks go the way a call goes: the process's environment, the loader, the `.icd` file, the
+//! library, the configuration, the network, the daemon's version, the node's own OpenCL.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use causeway::config::Settings;
+use causeway_devmgr::{environment, installation, report};
+use serde::Serialize;
+
+/// What `doctor` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One check's outcome.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    /// `ok`, `note` (works, but look) or `problem`.
+    verdict: &'static str,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cure: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding {
+            check,
+            verdict: "ok",
+            found: found.into(),
+            cure: None,
+        }
+    }
+
+    fn note(check: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Finding {
+        Finding {
+            check,
+            verdict: "note",
+            found: found.into(),
+            cure: Some(cure.into()),
+        }
+    }
+
+    fn problem(check: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Finding {
+        Finding {
+            check,
+            verdict: "problem",
+            found: found.into(),
+            cure: Some(cure.into()),
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let settings = Settings::load();
+    let mut findings = vec![guard(), loader()];
+    findings.push(icd_file());
+    findings.push(library());
+    findings.extend(configuration(&settings));
+    findings.extend(nodes(&settings));
+    if arguments.json {
+        match serde_json::to_string_pretty(&findings) {
+            Ok(text) => println!("{text}"),
+            Err(error) => eprintln!("causeway doctor: {error}"),
+        }
+    } else {
+        findings.iter().for_each(print);
+    }
+    let healthy = findings.iter().all(|finding| finding.verdict != "problem");
+    if healthy {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn print(finding: &Finding) {
+    println!("{:8} {}: {}", finding.verdict, finding.check, finding.found);
+    if let Some(cure) = &finding.cure {
+        println!("         → {cure}");
+    }
+}
+
+fn guard() -> Finding {
+    let name = causeway_proto::RECURSION_GUARD;
+    if std::env::var_os(name).is_some() {
+        Finding::problem(
+            "environment",
+            format!(
+                "{name} is set, which hides Causeway's platform (it marks a daemon's own processes)"
+            ),
+            format!("unset {name}"),
+        )
+    } else {
+        Finding::ok("environment", "nothing hides the platform")
+    }
+}
+
+fn loader() -> Finding {
+    match loader_path() {
+        Some(path) => Finding::ok("OpenCL loader", path.display().to_string()),
+        None => Finding::problem(
+            "OpenCL loader",
+            "no libOpenCL.so.1 is known to the system's linker",
+            "apt install ocl-icd-libopencl1, or put Causeway's own libOpenCL.so.1 on LD_LIBRARY_PATH",
+        ),
+    }
+}
+
+fn loader_path() -> Option<PathBuf> {
+    let from_variable = std::env::var_os("LD_LIBRARY_PATH").and_then(|folders| {
+        std::env::split_paths(&folders)
+            .map(|folder| folder.join("libOpenCL.so.1"))
+            .find(|path| path.exists())
+    });
+    from_variable.or_else(|| {
+        let ldconfig = ["ldconfig", "/sbin/ldconfig"]
+            .iter()
+            .find_map(|name| Command::new(name).arg("-p").output().ok())?;
+        let text = String::from_utf8_lossy(&ldconfig.stdout).into_owned();
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("libOpenCL.so.1 "))?;
+        line.split("=> ").nth(1).map(PathBuf::from)
+    })
+}
+
+fn icd_file() -> Finding {
+    const CHECK: &str = ".icd file";
+    let folder = environment::vendors_folder();
+    let cure = || {
+        let library = installation::library().map_or("/path/to/libcauseway.so".to_owned(), |p| {
+            p.display().to_string()
+        });
+        format!(
+            "echo {library} > {}/causeway.icd, or start programs by `causeway run`",
+            folder.display()
+        )
+    };
+    let files = match environment::system_icd_files() {
+        Ok(files) => files,
+        Err(error) => {
+            return Finding::problem(CHECK, format!("{}: {error}", folder.display()), cure());
+        }
+    };
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let named = text.lines().next().unwrap_or_default().trim();
+        if named.contains("libcauseway") {
+            let there = !named.starts_with('/') || Path::new(named).is_file();
+            return if there {
+                Finding::ok(CHECK, format!("{} names {named}", file.display()))
+            } else {
+                Finding::problem(
+                    CHECK,
+                    format!("{} names {named}, which does not exist", file.display()),
+                    cure(),
+                )
+            };
+        }
+    }
+    Finding::note(
+        CHECK,
+        format!("no file in {} names libcauseway.so", folder.display()),
+        cure(),
+    )
+}
+
+fn library() -> Finding {
+    match installation::library() {
+        Ok(path) => Finding::ok("library", path.display().to_string()),
+        Err(error) => Finding::problem(
+            "library",
+            error.to_string(),
+            "install it, or set CAUSEWAY_LIBRARY",
+        ),
+    }
+}
+
+fn configuration(settings: &Settings) -> Vec<Finding> {
+    const CHECK: &str = "configuration";
+    let mut findings: Vec<Finding> = settings
+        .problems
+        .iter()
+        .map(|problem| {
+            Finding::problem(
+                CHECK,
+                problem.to_string(),
+                "correct the entry; the other servers are used",
+            )
+        })
+        .collect();
+    findings.push(if settings.servers.is_empty() {
+        Finding::note(
+            CHECK,
+            "no server is configured",
+            "set CAUSEWAY_SERVERS=host[:port],… or write ~/.config/causeway/servers.toml",
+        )
+    } else {
+        let servers: Vec<String> = settings
+            .servers
+            .iter()
+            .map(|server| server.address.to_string())
+            .collect();
+        Finding::ok(CHECK, format!("servers: {}", servers.join(", ")))
+    });
+    findings
+}
+
+fn nodes(settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for node in report::nodes(settings) {
+        if let Some(version) = &node.daemon_version {
+            let ours = env!("CARGO_PKG_VERSION");
+            let found = format!(
+                "{} answers, causewayd {version}, {} devices",
+                node.address,
+                node.devices.len()
+            );
+            findings.push(if version == ours {
+                Finding::ok("node", found)
+            } else {
+                Finding::note(
+                    "node",
+                    found,
+                    format!("this side is {ours}; the wire agrees, but keep both the same"),
+                )
+            });
+            findings.extend(node.problems.into_iter().map(|problem| {
+                Finding::problem(
+                    "node's own OpenCL",
+                    format!("{}: {problem}", node.address),
+                    "on the node, run clinfo -l and install its driver",
+                )
+            }));
+        } else {
+            findings.extend(node.problems.into_iter().map(|problem| {
+                Finding::problem(
+                    "node",
+                    problem,
+                    "start causewayd there, check the address, and let the firewall pass its port (7079)",
+                )
+            }));
+        }
+    }
+    findings
+}

@@ -1,0 +1,87 @@
+//! The environment in which a program sees Causeway's platform: alone, or next to the system's.
+//!
+//! Both loaders (ocl-icd and Khronos') take the folder of `.icd` files from `OCL_ICD_VENDORS`; so a
+//! folder made for the run is all it takes, and the program stays as it is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where loaders look for `.icd` files unless told otherwise.
+pub const SYSTEM_VENDORS: &str = "/etc/OpenCL/vendors";
+
+/// A folder of `.icd` files for one run; removed on drop.
+#[derive(Debug)]
+pub struct Vendors {
+    folder: tempfile::TempDir,
+}
+
+impl Vendors {
+    /// Makes a folder that names `library`, and with `with_local` the system's own drivers too.
+    ///
+    /// # Errors
+    /// When the folder cannot be written or the system's cannot be read.
+    pub fn new(library: &Path, with_local: bool) -> io::Result<Vendors> {
+        let folder = tempfile::Builder::new().prefix("causeway-run-").tempdir()?;
+        std::fs::write(
+            folder.path().join("causeway.icd"),
+            format!("{}\n", library.display()),
+        )?;
+        if with_local {
+            for file in system_icd_files()? {
+                if let Some(name) = file.file_name().filter(|name| *name != "causeway.icd") {
+                    std::fs::copy(&file, folder.path().join(name))?;
+                }
+            }
+        }
+        Ok(Vendors { folder })
+    }
+
+    /// What `OCL_ICD_VENDORS` must say.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// The folder that loaders of this process would read.
+#[must_use]
+pub fn vendors_folder() -> PathBuf {
+    std::env::var_os("OCL_ICD_VENDORS")
+        .map(PathBuf::from)
+        .filter(|path| path.is_dir())
+        .unwrap_or_else(|| PathBuf::from(SYSTEM_VENDORS))
+}
+
+/// The `.icd` files of [`vendors_folder`], sorted; empty when there is no such folder.
+///
+/// # Errors
+/// When the folder is there and cannot be read.
+pub fn system_icd_files() -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(vendors_folder()) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut files = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "icd"));
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_names_the_library_and_goes_with_the_run() {
+        let vendors = Vendors::new(Path::new("/opt/libcauseway.so"), false).unwrap();
+        let path = vendors.path().to_path_buf();
+        let text = std::fs::read_to_string(path.join("causeway.icd")).unwrap();
+        assert_eq!(text, "/opt/libcauseway.so\n");
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
+        drop(vendors);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,95 @@
+//! A daemon on a free loopback port, for the time of one run.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// How long a daemon may take until it listens.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Why there is no daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It could not be started at all.
+    #[error("{path} cannot be started: {error}")]
+    Spawn {
+        /// The program.
+        path: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// It ended, or said nothing within the limit.
+    #[error("the daemon did not say where it listens: {0}")]
+    Silent(String),
+}
+
+/// A running daemon; ended on drop.
+#[derive(Debug)]
+pub struct PrivateDaemon {
+    child: Child,
+    address: String,
+}
+
+impl PrivateDaemon {
+    /// Starts the daemon at `path` over this machine's own OpenCL and waits until it listens.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(path: &Path) -> Result<PrivateDaemon, StartError> {
+        let mut child = Command::new(path)
+            .args(["--listen", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| StartError::Spawn {
+                path: path.display().to_string(),
+                error,
+            })?;
+        match first_address(&mut child) {
+            Ok(address) => Ok(PrivateDaemon { child, address }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// `host:port`.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Drop for PrivateDaemon {
+    fn drop(&mut self) {
+        // Its workers die with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+// Reads stdout on a thread of its own, so that the wait is bounded; the thread goes on reading, so
+// that the daemon never meets a closed pipe.
+fn first_address(child: &mut Child) -> Result<String, StartError> {
+    let Some(stdout) = child.stdout.take() else {
+        return Err(StartError::Silent("no standard output".to_owned()));
+    };
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Some(address) = line.strip_prefix("listening on ") {
+                let _ = sender.send(address.trim().to_owned());
+            }
+        }
+    });
+    lines.recv_timeout(START_LIMIT).map_err(|error| {
+        StartError::Silent(match error {
+            RecvTimeoutError::Timeout => format!("nothing within {} s", START_LIMIT.as_secs()),
+            RecvTimeoutError::Disconnected => "it ended".to_owned(),
+        })
+    })
+}

@@ -1,0 +1,160 @@
+//! What is known of each configured node, as values: the tool prints them as a table or as JSON.
+
+use causeway::config::Settings;
+use causeway::transport::{Discovered, discover};
+use causeway_proto::control::{Device, InfoAnswer, Platform};
+use cl_headers::types::{
+    CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_NAME, CL_DEVICE_TYPE,
+    CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, CL_DEVICE_VERSION,
+    CL_DRIVER_VERSION, CL_PLATFORM_NAME,
+};
+use serde::Serialize;
+
+/// A node.
+#[derive(Debug, Serialize)]
+pub struct NodeReport {
+    /// The configured name, else the address.
+    pub name: String,
+    /// `host:port` as configured.
+    pub address: String,
+    /// Further configured addresses that lead to the same daemon.
+    pub also_at: Vec<String>,
+    /// One network round trip, microseconds.
+    pub round_trip_us: Option<u64>,
+    /// The daemon's version.
+    pub daemon_version: Option<String>,
+    /// Its devices.
+    pub devices: Vec<DeviceReport>,
+    /// What is wrong with it; empty if nothing.
+    pub problems: Vec<String>,
+}
+
+/// A device.
+#[derive(Debug, Serialize)]
+pub struct DeviceReport {
+    /// `CL_DEVICE_NAME`.
+    pub name: String,
+    /// CPU, GPU, accelerator or other.
+    pub kind: &'static str,
+    /// `CL_DEVICE_VERSION`.
+    pub version: String,
+    /// `CL_DRIVER_VERSION`.
+    pub driver: String,
+    /// The node's own platform.
+    pub platform: String,
+    /// `CL_DEVICE_MAX_COMPUTE_UNITS`.
+    pub compute_units: u64,
+    /// `CL_DEVICE_GLOBAL_MEM_SIZE`, bytes.
+    pub memory_bytes: u64,
+}
+
+/// Asks every configured node; at most a second in all.
+#[must_use]
+pub fn nodes(settings: &Settings) -> Vec<NodeReport> {
+    discover(&settings.servers).into_iter().map(node).collect()
+}
+
+fn node(found: Discovered) -> NodeReport {
+    let mut report = NodeReport {
+        name: found.node.name().to_owned(),
+        address: found.node.address().to_owned(),
+        also_at: found.also_at,
+        round_trip_us: found.round_trip.map(|time| time.as_micros() as u64),
+        daemon_version: None,
+        devices: Vec::new(),
+        problems: Vec::new(),
+    };
+    match found.inventory {
+        Ok(inventory) => {
+            report.daemon_version = Some(inventory.daemon_version.clone());
+            report.problems.clone_from(&inventory.problems);
+            report.devices = inventory
+                .platforms
+                .iter()
+                .flat_map(|platform| platform.devices.iter().map(move |of| device(platform, of)))
+                .collect();
+            if report.devices.is_empty() && report.problems.is_empty() {
+                report
+                    .problems
+                    .push("the node's own OpenCL has no device".to_owned());
+            }
+        }
+        Err(error) => report.problems.push(error.to_string()),
+    }
+    report
+}
+
+fn device(platform: &Platform, device: &Device) -> DeviceReport {
+    DeviceReport {
+        name: text(&device.info, CL_DEVICE_NAME),
+        kind: kind(number(&device.info, CL_DEVICE_TYPE)),
+        version: text(&device.info, CL_DEVICE_VERSION),
+        driver: text(&device.info, CL_DRIVER_VERSION),
+        platform: text(&platform.info, CL_PLATFORM_NAME),
+        compute_units: number(&device.info, CL_DEVICE_MAX_COMPUTE_UNITS),
+        memory_bytes: number(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE),
+    }
+}
+
+fn kind(bits: u64) -> &'static str {
+    if bits & CL_DEVICE_TYPE_GPU != 0 {
+        "GPU"
+    } else if bits & CL_DEVICE_TYPE_CPU != 0 {
+        "CPU"
+    } else if bits & CL_DEVICE_TYPE_ACCELERATOR != 0 {
+        "accelerator"
+    } else {
+        "other"
+    }
+}
+
+fn value(info: &[InfoAnswer], name: u32) -> &[u8] {
+    info.iter()
+        .find(|answer| answer.name == name && answer.status == 0)
+        .map_or(&[], |answer| &answer.value)
+}
+
+fn text(info: &[InfoAnswer], name: u32) -> String {
+    String::from_utf8_lossy(value(info, name))
+        .trim_end_matches('\0')
+        .trim()
+        .to_owned()
+}
+
+fn number(info: &[InfoAnswer], name: u32) -> u64 {
+    let mut wide = [0; 8];
+    let bytes = value(info, name);
+    if bytes.len() <= wide.len() {
+        wide[..bytes.len()].copy_from_slice(bytes);
+    }
+    u64::from_le_bytes(wide)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_read_from_its_answers_and_missing_ones_are_empty() {
+        let answer = |name, value: &[u8]| InfoAnswer {
+            name,
+            value: value.to_vec().into(),
+            status: 0,
+        };
+        let platform = Platform {
+            info: vec![answer(CL_PLATFORM_NAME, b"P\0")],
+            devices: Vec::new(),
+        };
+        let info = vec![
+            answer(CL_DEVICE_NAME, b"H200\0"),
+            answer(CL_DEVICE_TYPE, &4u64.to_le_bytes()),
+            answer(CL_DEVICE_MAX_COMPUTE_UNITS, &132u32.to_le_bytes()),
+        ];
+        let report = device(&platform, &Device { info });
+        assert_eq!(
+            (report.name.as_str(), report.kind, report.compute_units),
+            ("H200", "GPU", 132)
+        );
+        assert_eq!((report.driver.as_str(), report.memory_bytes), ("", 0));
+    }
+}
