@@ -6,15 +6,6 @@ use super::entry::entry_points;
 use crate::error::fail;
 
 entry_points! {
-    fn clCreateBuffer(
-        _context: cl_context, _flags: cl_mem_flags, _size: size_t, _host_ptr: *mut c_void; errcode_ret
-    ) -> cl_mem {
-        fail(CL_INVALID_OPERATION)
-    }
-
-    fn clRetainMemObject(_memobj: cl_mem) { fail(CL_INVALID_OPERATION) }
-    fn clReleaseMemObject(_memobj: cl_mem) { fail(CL_INVALID_OPERATION) }
-    fn clGetMemObjectInfo(_memobj: cl_mem, _param_name: cl_mem_info, _param_value_size: size_t, _param_value: *mut c_void, _param_value_size_ret: *mut size_t) { fail(CL_INVALID_OPERATION) }
     fn clCreateProgramWithSource(_context: cl_context, _count: cl_uint, _strings: *mut *const c_char, _lengths: *const size_t; errcode_ret) -> cl_program { fail(CL_INVALID_OPERATION) }
     fn clCreateProgramWithBinary(_context: cl_context, _num_devices: cl_uint, _device_list: *const cl_device_id, _lengths: *const size_t, _binaries: *mut *const c_uchar, _binary_status: *mut cl_int; errcode_ret) -> cl_program { fail(CL_INVALID_OPERATION) }
     fn clRetainProgram(_program: cl_program) { fail(CL_INVALID_OPERATION) }
@@ -30,16 +21,12 @@ entry_points! {
     fn clSetKernelArg(_kernel: cl_kernel, _arg_index: cl_uint, _arg_size: size_t, _arg_value: *const c_void) { fail(CL_INVALID_OPERATION) }
     fn clGetKernelInfo(_kernel: cl_kernel, _param_name: cl_kernel_info, _param_value_size: size_t, _param_value: *mut c_void, _param_value_size_ret: *mut size_t) { fail(CL_INVALID_OPERATION) }
     fn clGetKernelWorkGroupInfo(_kernel: cl_kernel, _device: cl_device_id, _param_name: cl_kernel_work_group_info, _param_value_size: size_t, _param_value: *mut c_void, _param_value_size_ret: *mut size_t) { fail(CL_INVALID_OPERATION) }
-    fn clEnqueueReadBuffer(_command_queue: cl_command_queue, _buffer: cl_mem, _blocking_read: cl_bool, _offset: size_t, _size: size_t, _ptr: *mut c_void, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
-    fn clEnqueueWriteBuffer(_command_queue: cl_command_queue, _buffer: cl_mem, _blocking_write: cl_bool, _offset: size_t, _size: size_t, _ptr: *const c_void, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
     fn clEnqueueCopyBuffer(_command_queue: cl_command_queue, _src_buffer: cl_mem, _dst_buffer: cl_mem, _src_offset: size_t, _dst_offset: size_t, _size: size_t, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
     fn clEnqueueMapBuffer(_command_queue: cl_command_queue, _buffer: cl_mem, _blocking_map: cl_bool, _map_flags: cl_map_flags, _offset: size_t, _size: size_t, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event; errcode_ret) -> *mut c_void { fail(CL_INVALID_OPERATION) }
     fn clEnqueueUnmapMemObject(_command_queue: cl_command_queue, _memobj: cl_mem, _mapped_ptr: *mut c_void, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
     fn clEnqueueNDRangeKernel(_command_queue: cl_command_queue, _kernel: cl_kernel, _work_dim: cl_uint, _global_work_offset: *const size_t, _global_work_size: *const size_t, _local_work_size: *const size_t, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
     fn clEnqueueTask(_command_queue: cl_command_queue, _kernel: cl_kernel, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
     fn clEnqueueNativeKernel(_command_queue: cl_command_queue, _user_func: NativeKernel, _args: *mut c_void, _cb_args: size_t, _num_mem_objects: cl_uint, _mem_list: *const cl_mem, _args_mem_loc: *mut *const c_void, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
-    fn clCreateSubBuffer(_buffer: cl_mem, _flags: cl_mem_flags, _buffer_create_type: cl_buffer_create_type, _buffer_create_info: *const c_void; errcode_ret) -> cl_mem { fail(CL_INVALID_OPERATION) }
-    fn clSetMemObjectDestructorCallback(_memobj: cl_mem, _pfn_notify: MemCallback, _user_data: *mut c_void) { fail(CL_INVALID_OPERATION) }
     fn clEnqueueReadBufferRect(_command_queue: cl_command_queue, _buffer: cl_mem, _blocking_read: cl_bool, _buffer_origin: *const size_t, _host_origin: *const size_t, _region: *const size_t, _buffer_row_pitch: size_t, _buffer_slice_pitch: size_t, _host_row_pitch: size_t, _host_slice_pitch: size_t, _ptr: *mut c_void, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
     fn clEnqueueWriteBufferRect(_command_queue: cl_command_queue, _buffer: cl_mem, _blocking_write: cl_bool, _buffer_origin: *const size_t, _host_origin: *const size_t, _region: *const size_t, _buffer_row_pitch: size_t, _buffer_slice_pitch: size_t, _host_row_pitch: size_t, _host_slice_pitch: size_t, _ptr: *const c_void, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
     fn clEnqueueCopyBufferRect(_command_queue: cl_command_queue, _src_buffer: cl_mem, _dst_buffer: cl_mem, _src_origin: *const size_t, _dst_origin: *const size_t, _region: *const size_t, _src_row_pitch: size_t, _src_slice_pitch: size_t, _dst_row_pitch: size_t, _dst_slice_pitch: size_t, _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event) { fail(CL_INVALID_OPERATION) }
@@ -58,6 +45,5 @@ entry_points! {
     fn clGetKernelSubGroupInfo(_kernel: cl_kernel, _device: cl_device_id, _param_name: cl_kernel_sub_group_info, _input_value_size: size_t, _input_value: *const c_void, _param_value_size: size_t, _param_value: *mut c_void, _param_value_size_ret: *mut size_t) { fail(CL_INVALID_OPERATION) }
     fn clSetProgramReleaseCallback(_program: cl_program, _pfn_notify: ProgramCallback, _user_data: *mut c_void) { fail(CL_INVALID_OPERATION) }
     fn clSetProgramSpecializationConstant(_program: cl_program, _spec_id: cl_uint, _spec_size: size_t, _spec_value: *const c_void) { fail(CL_INVALID_OPERATION) }
-    fn clCreateBufferWithProperties(_context: cl_context, _properties: *const cl_mem_properties, _flags: cl_mem_flags, _size: size_t, _host_ptr: *mut c_void; errcode_ret) -> cl_mem { fail(CL_INVALID_OPERATION) }
     fn clGetKernelSuggestedLocalWorkSize(_command_queue: cl_command_queue, _kernel: cl_kernel, _work_dim: cl_uint, _global_work_offset: *const size_t, _global_work_size: *const size_t, _suggested_local_work_size: *mut size_t) { fail(CL_INVALID_OPERATION) }
 }

@@ -47,6 +47,7 @@ static DISPATCH: Dispatch = {
     use event::*;
     use image::*;
     use loader::*;
+    use memory::*;
     use pipe::*;
     use platform::*;
     use queue::*;

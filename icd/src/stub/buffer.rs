@@ -1,36 +1,161 @@
 //! A buffer or sub-buffer: a compound stub.
 //!
 //! `memory` on the wire. A sub-buffer is a range of its parent. Host-pointer flags are the client's
-//! business; the node sees kernel access flags only.
+//! business; the node sees kernel access flags only. Specification: "Buffer Objects".
+//!
+//! Invariant: a sub-buffer keeps its parent, and its range lies inside the parent's.
 
 use std::sync::Arc;
 
-use causeway_proto::command::ObjectKind;
+use causeway_proto::command::{CreateBuffer, CreateSubBuffer, ObjectKind, command::Kind};
 use causeway_proto::id::MemoryId;
+use causeway_proto::limits::INLINE_CONTENTS;
+use causeway_proto::region::Region;
+use cl_headers::types::{
+    CL_COMMAND_WRITE_BUFFER, CL_INVALID_VALUE, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE,
+    CL_MEM_WRITE_ONLY,
+};
 use parking_lot::Mutex;
 
-use super::{Binding, Context, callbacks};
+use super::{Binding, Context, Queue, Transfer, callbacks, next_id};
+use crate::error::{ClResult, fail};
+use crate::transport::HostRegion;
+
+/// How kernels may use memory: all that a node is told of a buffer's flags.
+const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
 
 /// See the module.
 pub struct Buffer {
     pub(crate) binding: Binding,
     id: MemoryId,
-    context: Arc<Context>,
-    flags: u64,
-    size: u64,
+    spec: BufferSpec,
+    parent: Option<Parent>,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+/// What a buffer is made with.
+#[derive(Debug, Clone)]
+pub struct BufferSpec {
+    /// Its context.
+    pub context: Arc<Context>,
+    /// `CL_MEM_FLAGS`; a sub-buffer's with what it inherits.
+    pub flags: u64,
+    /// What `CL_MEM_PROPERTIES` echoes: with its 0, empty for NULL.
+    pub properties: Vec<u64>,
+    /// Bytes.
+    pub size: u64,
+    /// Address of the application's memory with `CL_MEM_USE_HOST_PTR`.
+    pub host_address: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Parent {
+    buffer: Arc<Buffer>,
+    origin: u64,
 }
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Buffer")
             .field("id", &self.id)
-            .field("size", &self.size)
+            .field("size", &self.spec.size)
             .finish_non_exhaustive()
     }
 }
 
 impl Buffer {
+    /// Makes a buffer. `contents` (as many bytes as the buffer has) are taken before this returns:
+    /// few ride along, many go over the bulk connections, which waits for the node.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost; what the node says when it cannot take large
+    /// contents.
+    pub fn new(spec: BufferSpec, contents: Option<HostRegion>) -> ClResult<Arc<Buffer>> {
+        let (few, many) = match contents {
+            Some(contents) if spec.size <= INLINE_CONTENTS as u64 => (contents.copy_out(), None),
+            many => (Vec::new(), many),
+        };
+        let buffer = Arc::new(Buffer::with_id(spec, None));
+        let site = buffer.context().site();
+        site.send(Kind::CreateBuffer(CreateBuffer {
+            buffer: buffer.id.0,
+            context: site.context().0,
+            flags: buffer.flags() & KERNEL_ACCESS,
+            size: buffer.size(),
+            contents: few.into(),
+        }))?;
+        if let Some(contents) = many {
+            buffer.fill_from(contents)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Makes a sub-buffer of a buffer that is none itself; `flags` with what it inherits.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` for a range outside of the parent, `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    pub fn sub_buffer(
+        parent: &Arc<Buffer>,
+        flags: u64,
+        origin: u64,
+        size: u64,
+    ) -> ClResult<Arc<Buffer>> {
+        if origin
+            .checked_add(size)
+            .is_none_or(|end| end > parent.size())
+        {
+            return fail(CL_INVALID_VALUE);
+        }
+        let spec = BufferSpec {
+            context: parent.context().clone(),
+            flags,
+            properties: Vec::new(),
+            size,
+            host_address: parent.host_address().map(|base| base + origin as usize),
+        };
+        let within = Parent {
+            buffer: parent.clone(),
+            origin,
+        };
+        let buffer = Arc::new(Buffer::with_id(spec, Some(within)));
+        buffer
+            .context()
+            .site()
+            .send(Kind::CreateSubBuffer(CreateSubBuffer {
+                buffer: buffer.id.0,
+                parent: parent.id.0,
+                flags: flags & KERNEL_ACCESS,
+                origin,
+                size,
+            }))?;
+        Ok(buffer)
+    }
+
+    fn with_id(spec: BufferSpec, parent: Option<Parent>) -> Buffer {
+        Buffer {
+            binding: Binding::default(),
+            id: MemoryId(next_id()),
+            spec,
+            parent,
+            destructors: Mutex::default(),
+        }
+    }
+
+    fn fill_from(self: &Arc<Self>, contents: HostRegion) -> ClResult {
+        let queue = Queue::of_context(self.context())?;
+        let region = self.range(0, self.size())?;
+        let transfer = Transfer {
+            buffer: self.clone(),
+            region,
+            host: contents,
+            command: CL_COMMAND_WRITE_BUFFER,
+            wait: Vec::new(),
+            wants_event: false,
+            keep: None,
+        };
+        transfer.write(&queue)?.event.outcome()
+    }
+
     /// Its name on the wire.
     #[must_use]
     pub fn id(&self) -> MemoryId {
@@ -40,25 +165,71 @@ impl Buffer {
     /// Its context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
-        &self.context
+        &self.spec.context
     }
 
     /// `CL_MEM_FLAGS`.
     #[must_use]
     pub fn flags(&self) -> u64 {
-        self.flags
+        self.spec.flags
+    }
+
+    /// `CL_MEM_PROPERTIES`, with its 0; empty when made without a list.
+    #[must_use]
+    pub fn properties(&self) -> &[u64] {
+        &self.spec.properties
     }
 
     /// Bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.size
+        self.spec.size
+    }
+
+    /// The address of the application's memory that it was made to use, if it was.
+    #[must_use]
+    pub fn host_address(&self) -> Option<usize> {
+        self.spec.host_address
+    }
+
+    /// What it is a part of.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Arc<Buffer>> {
+        self.parent.as_ref().map(|parent| &parent.buffer)
+    }
+
+    /// Its first byte in its parent; 0 for a whole buffer.
+    #[must_use]
+    pub fn origin(&self) -> u64 {
+        self.parent.as_ref().map_or(0, |parent| parent.origin)
+    }
+
+    /// The whole buffer that its bytes are in: its parent, or itself.
+    #[must_use]
+    pub fn root(self: &Arc<Self>) -> &Arc<Buffer> {
+        self.parent().unwrap_or(self)
+    }
+
+    /// `length` bytes from `offset`.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` when they are not all inside.
+    pub fn range(&self, offset: u64, length: u64) -> ClResult<Region> {
+        match Region::linear(offset, length) {
+            Ok(region) if region.end() <= self.size() => Ok(region),
+            _ => fail(CL_INVALID_VALUE),
+        }
+    }
+
+    /// `clSetMemObjectDestructorCallback`: runs once when the buffer is gone, the last registered first.
+    pub fn on_destroyed(&self, callback: Box<dyn FnOnce() + Send>) {
+        self.destructors.lock().push(callback);
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.context.site().release(ObjectKind::Memory, self.id.0);
+        self.context().site().release(ObjectKind::Memory, self.id.0);
         for callback in std::mem::take(self.destructors.get_mut()).into_iter().rev() {
             callbacks::run(callback);
         }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use causeway_proto::command::ObjectKind;
-use causeway_proto::id::ContextId;
+use causeway_proto::id::{ContextId, QueueId};
 use cl_headers::types::CL_INVALID_DEVICE;
 use parking_lot::Mutex;
 
@@ -24,6 +24,7 @@ pub struct Context {
     site: Arc<Site>,
     notify: Mutex<Option<ContextNotify>>,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    own_queue: Mutex<Option<QueueId>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -60,6 +61,7 @@ impl Context {
             site,
             notify: Mutex::new(notify),
             destructors: Mutex::default(),
+            own_queue: Mutex::default(),
         });
         context.site.link().register_context(id, &context);
         Ok(context)
@@ -89,6 +91,18 @@ impl Context {
         &self.site
     }
 
+    /// The id of the context's own queue on the node; `create` makes it the first time.
+    pub(super) fn own_queue(&self, create: impl FnOnce(QueueId) -> ClResult) -> ClResult<QueueId> {
+        let mut own = self.own_queue.lock();
+        if let Some(id) = *own {
+            return Ok(id);
+        }
+        let id = QueueId(next_id());
+        create(id)?;
+        *own = Some(id);
+        Ok(id)
+    }
+
     /// Tells the application's error callback, on the callback thread.
     pub fn notify(self: &Arc<Self>, text: &str) {
         let text = text.to_owned();
@@ -114,6 +128,9 @@ impl Drop for Context {
     fn drop(&mut self) {
         let id = self.site.context();
         self.site.link().forget_context(id);
+        if let Some(queue) = self.own_queue.get_mut().take() {
+            self.site.release(ObjectKind::Queue, queue.0);
+        }
         self.site.release(ObjectKind::Context, id.0);
         for callback in std::mem::take(self.destructors.get_mut()).into_iter().rev() {
             callbacks::run(callback);

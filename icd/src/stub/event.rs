@@ -97,13 +97,44 @@ impl Event {
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn user(context: &Arc<Context>) -> ClResult<Arc<Event>> {
+        Event::without_queue(context, true)
+    }
+
+    /// A user event of our own: what names it in its wait list is held back until [`Event::open`].
+    /// `gated`: whether what it stands for may itself wait for the application.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    pub(super) fn gate(context: &Arc<Context>, gated: bool) -> ClResult<Arc<Event>> {
+        Event::without_queue(context, gated)
+    }
+
+    /// Lets through what a [`Event::gate`] holds back. Only appends to the wire, so that a transport
+    /// thread may call it.
+    pub(super) fn open(self: &Arc<Self>) {
+        if self.finish(Status::SUCCESS, None, &Bytes::new()) {
+            // A lost session has failed every dependant already.
+            let _ = self.tell_status(Status::SUCCESS);
+        }
+    }
+
+    fn tell_status(&self, status: Status) -> ClResult {
+        self.context
+            .site()
+            .send(Kind::SetUserEventStatus(SetUserEventStatus {
+                event: self.id.0,
+                status: status.0,
+            }))
+    }
+
+    fn without_queue(context: &Arc<Context>, gated: bool) -> ClResult<Arc<Event>> {
         let event = Arc::new(Event {
             binding: Binding::default(),
             id: EventId(next_id()),
             context: context.clone(),
             queue: None,
             command: CL_COMMAND_USER,
-            gated: true,
+            gated,
             status: AtomicI32::new(CL_SUBMITTED as i32),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -125,10 +156,7 @@ impl Event {
         )?;
         let site = self.context.site();
         // A lost session has failed every dependant already; the application did its part.
-        let _ = site.send(Kind::SetUserEventStatus(SetUserEventStatus {
-            event: self.id.0,
-            status,
-        }));
+        let _ = self.tell_status(Status(status));
         let _ = site.session().flush();
         Ok(())
     }
@@ -283,6 +311,18 @@ impl Event {
             Err(Status::WAIT_LIST_FAILED)
         } else {
             Ok(())
+        }
+    }
+
+    /// Waits until it is done; what a blocking call returns.
+    ///
+    /// # Errors
+    /// The status it failed with.
+    pub fn outcome(&self) -> ClResult {
+        let waited = self.wait();
+        match self.status() {
+            status if status < 0 => Err(Status(status)),
+            _ => waited,
         }
     }
 

@@ -21,11 +21,13 @@ mod platform;
 mod presented;
 mod program;
 mod queue;
+mod range_table;
 mod sampler;
 mod site;
+mod transfer;
 
 pub use binding::Binding;
-pub use buffer::Buffer;
+pub use buffer::{Buffer, BufferSpec};
 pub use context::{Context, ContextNotify};
 pub use device::Device;
 pub use event::{Event, EventCallback, Hold};
@@ -37,6 +39,7 @@ pub use program::Program;
 pub use queue::{Queue, Submission};
 pub use sampler::Sampler;
 pub use site::Site;
+pub use transfer::{Transfer, Written, nothing};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use causeway_proto::command::{
     CreateQueue, Enqueue, ObjectKind, command::Kind, enqueue::Operation,
 };
-use causeway_proto::id::{EventId, QueueId};
+use causeway_proto::id::QueueId;
 use cl_headers::types::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
 use parking_lot::Mutex;
 
@@ -24,6 +24,8 @@ use crate::error::{ClResult, Status};
 pub struct Queue {
     pub(crate) binding: Binding,
     id: QueueId,
+    // Whether the node's queue goes with this stub.
+    owned: bool,
     context: Arc<Context>,
     device: Arc<Device>,
     properties: u64,
@@ -86,17 +88,45 @@ impl Queue {
             device: device.index().0,
             properties: wire,
         }))?;
-        Ok(Arc::new(Queue {
+        let mut queue = Queue::bare(id, context, device);
+        queue.properties = properties;
+        queue.property_list = property_list;
+        Ok(Arc::new(queue))
+    }
+
+    fn bare(id: QueueId, context: Arc<Context>, device: Arc<Device>) -> Queue {
+        Queue {
             binding: Binding::default(),
             id,
+            owned: true,
             context,
             device,
-            properties,
-            property_list,
+            properties: 0,
+            property_list: Vec::new(),
             order: Mutex::default(),
             visible: AtomicUsize::new(0),
             failure: AtomicI32::new(0),
-        }))
+        }
+    }
+
+    /// The context's own in-order queue, for work that no queue of the application orders: initial
+    /// contents. The node's queue lives with the context, so the stub may come and go.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    pub fn of_context(context: &Arc<Context>) -> ClResult<Arc<Queue>> {
+        let device = context.devices()[0].clone();
+        let id = context.own_queue(|id| {
+            context.site().send(Kind::CreateQueue(CreateQueue {
+                queue: id.0,
+                context: context.site().context().0,
+                device: device.index().0,
+                properties: Vec::new(),
+            }))
+        })?;
+        let mut queue = Queue::bare(id, context.clone(), device);
+        queue.owned = false;
+        Ok(Arc::new(queue))
     }
 
     /// Its context.
@@ -142,7 +172,7 @@ impl Queue {
         self.visible.load(Ordering::Acquire) == 0
     }
 
-    /// Enqueues. `prepare` learns the event's id before anything is sent (to register a transfer).
+    /// Enqueues. `prepare` sees the event before anything is sent (to register a transfer).
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_OUT_OF_HOST_MEMORY` when a command is too
@@ -150,7 +180,7 @@ impl Queue {
     pub fn submit(
         self: &Arc<Self>,
         submission: Submission,
-        prepare: impl FnOnce(EventId) -> ClResult,
+        prepare: impl FnOnce(&Arc<Event>) -> ClResult,
     ) -> ClResult<Arc<Event>> {
         let Submission {
             operation,
@@ -171,10 +201,11 @@ impl Queue {
             operation: Some(operation),
         });
         let link = self.context.site().link();
-        prepare(event.id()).inspect_err(|_| event.discard())?;
+        prepare(&event).inspect_err(|_| event.discard())?;
         link.expect(event.clone());
         if let Err(error) = link.session().send(&kind) {
             link.forget(event.id());
+            link.session().withdraw(event.id());
             event.discard();
             return Err(error.into());
         }
@@ -288,6 +319,9 @@ fn drop_done(events: &mut VecDeque<Weak<Event>>) {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         let site = self.context.site();
         site.release(ObjectKind::Queue, self.id.0);
         // clReleaseCommandQueue flushes.

@@ -64,6 +64,33 @@ impl HostRegion {
         self.region.packed_length()
     }
 
+    /// The bytes' place in the process: the region, counted from address 0.
+    #[must_use]
+    pub fn addresses(&self) -> Region {
+        // Memory that exists ends before the address space does.
+        let offset = self.region.offset().wrapping_add(self.base.addr() as u64);
+        self.region.at(offset).unwrap_or(self.region)
+    }
+
+    /// Its bytes as they are now, packed; for payloads that ride inside a command.
+    #[must_use]
+    pub fn copy_out(&self) -> Vec<u8> {
+        let mut packed = Vec::new();
+        self.gather(0, self.length(), &mut packed);
+        packed
+    }
+
+    /// Puts packed bytes in place; for payloads that rode inside a completion. False, and nothing
+    /// touched, when they are not as many as the region has.
+    #[must_use]
+    pub fn copy_in(&self, packed: &[u8]) -> bool {
+        let fits = packed.len() as u64 == self.length();
+        if fits {
+            self.scatter(0, packed);
+        }
+        fits
+    }
+
     /// Sends `header`, then the packed bytes `from..from + length`.
     pub(in crate::transport) fn send(
         &self,

@@ -1,0 +1,253 @@
+//! Creation and life of buffers and sub-buffers.
+
+use causeway_proto::region::Region;
+use cl_headers::types::*;
+
+use super::super::entry::entry_points;
+use super::super::handle;
+use super::host_region;
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Buffer, BufferSpec, Context};
+
+const KERNEL_ACCESS: cl_mem_flags = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
+const HOST_ACCESS: cl_mem_flags =
+    CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+const HOST_POINTER: cl_mem_flags =
+    CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
+
+/// At most one bit of the set.
+fn at_most_one(flags: cl_mem_flags, of: cl_mem_flags) -> bool {
+    (flags & of).count_ones() <= 1
+}
+
+/// "CL_INVALID_VALUE if values specified in flags are not valid": unknown bits, or two that exclude
+/// each other.
+fn check_flags(flags: cl_mem_flags) -> ClResult {
+    let known = KERNEL_ACCESS | HOST_ACCESS | HOST_POINTER;
+    let valid = flags & !known == 0
+        && at_most_one(flags, KERNEL_ACCESS)
+        && at_most_one(flags, HOST_ACCESS)
+        && at_most_one(flags, CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR)
+        && at_most_one(flags, CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR);
+    require(valid, CL_INVALID_VALUE)
+}
+
+/// "CL_INVALID_BUFFER_SIZE if size is 0, or if size is greater than CL_DEVICE_MAX_MEM_ALLOC_SIZE for
+/// all devices in context."
+fn check_size(context: &Context, size: usize) -> ClResult {
+    let largest = context
+        .devices()
+        .iter()
+        .map(|device| device.number(CL_DEVICE_MAX_MEM_ALLOC_SIZE))
+        .max();
+    let fits = largest.is_none_or(|largest| size as u64 <= largest);
+    require(size > 0 && fits, CL_INVALID_BUFFER_SIZE)
+}
+
+/// Reads a property list, of which no name is known here; with its 0, empty for NULL.
+fn properties_of(properties: *const cl_mem_properties) -> ClResult<Vec<u64>> {
+    if properties.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: not NULL, and a list has at least the 0 that ends it.
+    let first = unsafe { properties.read() };
+    require(first == 0, CL_INVALID_PROPERTY)?;
+    Ok(vec![0])
+}
+
+fn create(
+    context: cl_context,
+    properties: *const cl_mem_properties,
+    flags: cl_mem_flags,
+    size: size_t,
+    host_ptr: *mut c_void,
+) -> ClResult<cl_mem> {
+    let context = handle::resolve::<Context>(context)?;
+    let properties = properties_of(properties)?;
+    check_flags(flags)?;
+    check_size(&context, size)?;
+    // "CL_INVALID_HOST_PTR if host_ptr is NULL and CL_MEM_USE_HOST_PTR or CL_MEM_COPY_HOST_PTR are set
+    // in flags or if host_ptr is not NULL but [they] are not set."
+    let wants_pointer = flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) != 0;
+    require(wants_pointer != host_ptr.is_null(), CL_INVALID_HOST_PTR)?;
+    let address = host_ptr.expose_provenance();
+    let contents = if wants_pointer {
+        let whole = Region::linear(0, size as u64).or(fail(CL_INVALID_BUFFER_SIZE))?;
+        // SAFETY: the application gives `size` readable bytes for the length of this call, and all
+        // are taken before it returns.
+        Some(unsafe { host_region(address, whole) }?)
+    } else {
+        None
+    };
+    let spec = BufferSpec {
+        context,
+        flags,
+        properties,
+        size: size as u64,
+        host_address: (flags & CL_MEM_USE_HOST_PTR != 0).then_some(address),
+    };
+    Ok(handle::publish(Buffer::new(spec, contents)?))
+}
+
+/// The flags of a sub-buffer: its own, and what it inherits.
+///
+/// # Errors
+/// `CL_INVALID_VALUE` for what does not go with the parent's.
+fn inherited_flags(parent: cl_mem_flags, flags: cl_mem_flags) -> ClResult<cl_mem_flags> {
+    check_flags(flags)?;
+    // Where the memory comes from is the parent's business alone.
+    require(flags & HOST_POINTER == 0, CL_INVALID_VALUE)?;
+    let conflicts = [
+        (CL_MEM_WRITE_ONLY, CL_MEM_READ_WRITE | CL_MEM_READ_ONLY),
+        (CL_MEM_READ_ONLY, CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY),
+        (CL_MEM_HOST_WRITE_ONLY, CL_MEM_HOST_READ_ONLY),
+        (CL_MEM_HOST_READ_ONLY, CL_MEM_HOST_WRITE_ONLY),
+        (
+            CL_MEM_HOST_NO_ACCESS,
+            CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY,
+        ),
+    ];
+    for (of_parent, excluded) in conflicts {
+        require(
+            parent & of_parent == 0 || flags & excluded == 0,
+            CL_INVALID_VALUE,
+        )?;
+    }
+    let mut all = flags | parent & HOST_POINTER;
+    for of in [KERNEL_ACCESS, HOST_ACCESS] {
+        if flags & of == 0 {
+            all |= parent & of;
+        }
+    }
+    Ok(all)
+}
+
+fn create_sub_buffer(
+    buffer: cl_mem,
+    flags: cl_mem_flags,
+    create_type: cl_buffer_create_type,
+    create_info: *const c_void,
+) -> ClResult<cl_mem> {
+    let parent = handle::resolve::<Buffer>(buffer)?;
+    // A part has no parts.
+    require(parent.parent().is_none(), CL_INVALID_MEM_OBJECT)?;
+    let flags = inherited_flags(parent.flags(), flags)?;
+    require(
+        create_type == CL_BUFFER_CREATE_TYPE_REGION && !create_info.is_null(),
+        CL_INVALID_VALUE,
+    )?;
+    // SAFETY: not NULL, and for this type the caller gives a cl_buffer_region.
+    let cl_buffer_region { origin, size } =
+        unsafe { create_info.cast::<cl_buffer_region>().read() };
+    let (origin, size) = (origin as u64, size as u64);
+    // Bounds before size, so that a region far outside is a wrong value, whatever its size.
+    parent.range(origin, size)?;
+    require(size > 0, CL_INVALID_BUFFER_SIZE)?;
+    // "CL_MISALIGNED_SUB_BUFFER_OFFSET if there are no devices in context associated with buffer for
+    // which the origin field […] is aligned to the CL_DEVICE_MEM_BASE_ADDR_ALIGN value."
+    let suits_one = parent.context().devices().iter().any(|device| {
+        let bytes = device.number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
+        origin.is_multiple_of(bytes.max(1))
+    });
+    require(suits_one, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
+    let sub_buffer = Buffer::sub_buffer(&parent, flags, origin, size)?;
+    Ok(handle::publish(sub_buffer))
+}
+
+entry_points! {
+    fn clCreateBuffer(
+        context: cl_context, flags: cl_mem_flags, size: size_t, host_ptr: *mut c_void; errcode_ret
+    ) -> cl_mem {
+        create(context, std::ptr::null(), flags, size, host_ptr)
+    }
+
+    fn clCreateBufferWithProperties(
+        context: cl_context, properties: *const cl_mem_properties, flags: cl_mem_flags, size: size_t,
+        host_ptr: *mut c_void; errcode_ret
+    ) -> cl_mem {
+        create(context, properties, flags, size, host_ptr)
+    }
+
+    fn clCreateSubBuffer(
+        buffer: cl_mem, flags: cl_mem_flags, buffer_create_type: cl_buffer_create_type,
+        buffer_create_info: *const c_void; errcode_ret
+    ) -> cl_mem {
+        create_sub_buffer(buffer, flags, buffer_create_type, buffer_create_info)
+    }
+
+    fn clRetainMemObject(memobj: cl_mem) {
+        handle::retain::<Buffer>(memobj)
+    }
+
+    fn clReleaseMemObject(memobj: cl_mem) {
+        handle::release::<Buffer>(memobj)
+    }
+
+    fn clSetMemObjectDestructorCallback(
+        memobj: cl_mem, pfn_notify: MemCallback, user_data: *mut c_void,
+    ) {
+        let buffer = handle::resolve::<Buffer>(memobj)?;
+        let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
+        let (address, user_data) = (memobj.expose_provenance(), user_data.expose_provenance());
+        buffer.on_destroyed(Box::new(move || {
+            let memobj = std::ptr::with_exposed_provenance_mut(address);
+            let user_data = std::ptr::with_exposed_provenance_mut(user_data);
+            // SAFETY: the application gave callback and data for exactly this call, from any thread.
+            unsafe { callback(memobj, user_data) };
+        }));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_exclude_each_other_are_refused() {
+        let good = [
+            0,
+            CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR,
+            CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR | CL_MEM_HOST_NO_ACCESS,
+        ];
+        let bad = [
+            CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY,
+            CL_MEM_READ_WRITE | CL_MEM_READ_ONLY,
+            CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR,
+            CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR,
+            CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS,
+            1 << 6,
+            1 << 40,
+        ];
+        assert!(good.into_iter().all(|flags| check_flags(flags).is_ok()));
+        assert!(bad.into_iter().all(|flags| check_flags(flags).is_err()));
+    }
+
+    #[test]
+    fn a_sub_buffer_inherits_what_it_does_not_say() {
+        let parent = CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR | CL_MEM_HOST_WRITE_ONLY;
+        assert_eq!(inherited_flags(parent, 0), Ok(parent));
+        assert_eq!(
+            inherited_flags(parent, CL_MEM_HOST_NO_ACCESS),
+            Ok(CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR | CL_MEM_HOST_NO_ACCESS)
+        );
+        assert_eq!(
+            inherited_flags(CL_MEM_READ_WRITE, CL_MEM_WRITE_ONLY),
+            Ok(CL_MEM_WRITE_ONLY)
+        );
+        assert!(inherited_flags(parent, CL_MEM_READ_WRITE).is_err());
+        assert!(inherited_flags(parent, CL_MEM_HOST_READ_ONLY).is_err());
+        assert!(inherited_flags(0, CL_MEM_COPY_HOST_PTR).is_err());
+        assert!(inherited_flags(CL_MEM_HOST_NO_ACCESS, CL_MEM_HOST_READ_ONLY).is_err());
+    }
+
+    #[test]
+    fn property_names_are_unknown() {
+        assert_eq!(properties_of(std::ptr::null()), Ok(Vec::new()));
+        assert_eq!(properties_of([0u64].as_ptr()), Ok(vec![0]));
+        assert_eq!(
+            properties_of([0x1234u64, 1, 0].as_ptr()).unwrap_err().0,
+            CL_INVALID_PROPERTY
+        );
+    }
+}

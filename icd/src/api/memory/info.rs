@@ -1,0 +1,44 @@
+//! `clGetMemObjectInfo`.
+
+use std::sync::Arc;
+
+use cl_headers::types::*;
+
+use super::super::entry::entry_points;
+use super::super::handle;
+use super::super::info::{Answered, Info};
+use crate::error::{ClResult, fail};
+use crate::stub::Buffer;
+
+entry_points! {
+    fn clGetMemObjectInfo(
+        memobj: cl_mem, param_name: cl_mem_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let buffer = handle::resolve::<Buffer>(memobj)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(memobj, &buffer, param_name, info).map(drop)
+    }
+}
+
+fn answer(raw: cl_mem, buffer: &Arc<Buffer>, name: cl_mem_info, info: Info) -> ClResult<Answered> {
+    match name {
+        CL_MEM_TYPE => info.give(CL_MEM_OBJECT_BUFFER),
+        CL_MEM_FLAGS => info.give(buffer.flags()),
+        CL_MEM_SIZE => info.give(buffer.size() as size_t),
+        // NULL unless made with CL_MEM_USE_HOST_PTR; a sub-buffer's own first byte.
+        CL_MEM_HOST_PTR => info.give(buffer.host_address().unwrap_or(0)),
+        CL_MEM_MAP_COUNT => info.give(0u32),
+        CL_MEM_REFERENCE_COUNT => info.give(handle::reference_count::<Buffer>(raw)?),
+        CL_MEM_CONTEXT => info.give(handle::raw_of(buffer.context())),
+        CL_MEM_ASSOCIATED_MEMOBJECT => {
+            info.give(buffer.parent().map_or(std::ptr::null_mut(), handle::raw_of))
+        }
+        CL_MEM_OFFSET => info.give(buffer.origin() as size_t),
+        // No device offers shared virtual memory, so no pointer is one.
+        CL_MEM_USES_SVM_POINTER => info.give_bool(false),
+        CL_MEM_PROPERTIES => info.give_slice(buffer.properties()),
+        _ => fail(CL_INVALID_VALUE),
+    }
+}

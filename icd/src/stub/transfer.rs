@@ -1,0 +1,171 @@
+//! Bytes between a buffer and host memory: how they travel, and when the host's may be touched.
+//!
+//! Small ones ride inside the command or its completion; larger ones, and those that must not be taken
+//! yet, go over the bulk connections. Reads and maps are one thing here, writes and unmaps another.
+//!
+//! Invariant: host memory is read or written only between the enqueue and the end of the command.
+
+use std::sync::Arc;
+
+use causeway_proto::command::{Marker, ReadBuffer, WriteBuffer, enqueue::Operation};
+use causeway_proto::limits::INLINE_PAYLOAD;
+use causeway_proto::region::Region;
+
+use super::event::Finisher;
+use super::host_ranges::{HostRanges, HostWrite};
+use super::{Buffer, Event, Hold, Queue, Submission};
+use crate::error::ClResult;
+use crate::transport::HostRegion;
+
+/// A transfer about to be enqueued.
+pub struct Transfer {
+    /// The buffer or sub-buffer.
+    pub buffer: Arc<Buffer>,
+    /// Its bytes.
+    pub region: Region,
+    /// As many bytes of the host.
+    pub host: HostRegion,
+    /// `CL_EVENT_COMMAND_TYPE` of its event.
+    pub command: u32,
+    /// The wait list.
+    pub wait: Vec<Arc<Event>>,
+    /// Whether the application asked for the event.
+    pub wants_event: bool,
+    /// Let go when host memory is touched no more.
+    pub keep: Option<Box<dyn Send>>,
+}
+
+/// An enqueued write.
+#[derive(Debug)]
+pub struct Written {
+    /// Its event.
+    pub event: Arc<Event>,
+    /// Whether the host's bytes have been taken already.
+    pub taken: bool,
+}
+
+impl Transfer {
+    fn rides_along(&self) -> bool {
+        self.region.packed_length() <= INLINE_PAYLOAD as u64
+    }
+
+    /// Enqueues a read: buffer to host.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`]; then host memory stays as it is.
+    pub fn read(self, queue: &Arc<Queue>) -> ClResult<Arc<Event>> {
+        let bulk = !self.rides_along();
+        let writing = HostWrite::new(self.host.addresses());
+        let begin = writing.beginning();
+        let (inline, download) = if bulk {
+            (None, Some(self.host))
+        } else {
+            (Some(self.host), None)
+        };
+        let keep = self.keep;
+        let finisher: Finisher = Box::new(move |status, contents| {
+            if let Some(host) = inline
+                && !status.is_error()
+                && !host.copy_in(contents)
+            {
+                tracing::error!("the node answered a read with {} bytes", contents.len());
+            }
+            // In this order: the bytes are there, then others may take them.
+            drop(writing);
+            drop(keep);
+        });
+        let submission = Submission {
+            operation: Operation::ReadBuffer(ReadBuffer {
+                buffer: self.buffer.id().0,
+                region: Some(self.region.to_wire()),
+                bulk,
+            }),
+            command: self.command,
+            wait: self.wait,
+            hold: vec![Hold::Buffer(self.buffer)],
+            finisher: Some(finisher),
+            visible: true,
+        };
+        queue.submit(submission, |event| {
+            begin(event);
+            if let Some(host) = download {
+                queue
+                    .context()
+                    .site()
+                    .session()
+                    .download(event.id(), host)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Enqueues a write: host to buffer. The bytes are taken at once when they are few, nothing of the
+    /// application's can hold the command back, and no incomplete command writes them.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`].
+    pub fn write(mut self, queue: &Arc<Queue>) -> ClResult<Written> {
+        let gated = queue.would_gate(&self.wait);
+        let gate = HostRanges::of_process().gate(&self.host.addresses(), gated, queue.context())?;
+        let taken = self.rides_along() && !gated && gate.is_none();
+        self.wait.extend(gate);
+        let (contents, upload) = if taken {
+            (self.host.copy_out(), None)
+        } else {
+            (Vec::new(), Some(self.host))
+        };
+        let keep = self.keep;
+        let finisher = keep.map(|keep| -> Finisher { Box::new(move |_, _| drop(keep)) });
+        let submission = Submission {
+            operation: Operation::WriteBuffer(WriteBuffer {
+                buffer: self.buffer.id().0,
+                region: Some(self.region.to_wire()),
+                contents: contents.into(),
+                bulk: !taken,
+            }),
+            command: self.command,
+            wait: self.wait,
+            hold: vec![Hold::Buffer(self.buffer.clone())],
+            finisher,
+            visible: self.wants_event,
+        };
+        let event = queue.submit(submission, |event| {
+            if let Some(host) = upload {
+                let session = queue.context().site().session();
+                session.upload(event.id(), host, self.buffer)?;
+            }
+            Ok(())
+        })?;
+        Ok(Written { event, taken })
+    }
+}
+
+/// Enqueues a command that moves nothing: it takes its place in the order, waits for its wait list and
+/// is done.
+///
+/// # Errors
+/// As [`Queue::submit`].
+pub fn nothing(
+    queue: &Arc<Queue>,
+    command: u32,
+    mut wait: Vec<Arc<Event>>,
+    hold: Vec<Hold>,
+    keep: Option<Box<dyn Send>>,
+    wants_event: bool,
+) -> ClResult<Arc<Event>> {
+    if !queue.is_in_order() && wait.is_empty() {
+        // A marker without a wait list would wait for everything before it.
+        let done = Event::gate(queue.context(), false)?;
+        done.open();
+        wait.push(done);
+    }
+    let submission = Submission {
+        operation: Operation::Marker(Marker {}),
+        command,
+        wait,
+        hold,
+        finisher: keep.map(|keep| -> Finisher { Box::new(move |_, _| drop(keep)) }),
+        visible: wants_event,
+    };
+    queue.submit(submission, |_| Ok(()))
+}
