@@ -38,6 +38,7 @@ pub(super) struct Core {
     pulse: Arc<TcpStream>,
     failure: OnceLock<WireError>,
     failed: AtomicBool,
+    lost: AtomicBool,
     over: AtomicBool,
     applied: AtomicU64,
 }
@@ -62,6 +63,7 @@ impl Core {
             pulse,
             failure: OnceLock::new(),
             failed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             over: AtomicBool::new(false),
             applied: AtomicU64::new(0),
         }
@@ -170,6 +172,16 @@ impl Core {
         self.failed.load(Ordering::SeqCst)
     }
 
+    /// Why it is lost, as soon as the upper half is being told: who registers something with the
+    /// upper half and then sees `None` here knows that it will be found when that happens.
+    pub(super) fn loss(&self) -> Option<&WireError> {
+        if self.lost.load(Ordering::SeqCst) {
+            self.failure.get()
+        } else {
+            None
+        }
+    }
+
     /// Whether the session is over: the upper half has been told.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
@@ -221,6 +233,7 @@ impl Core {
             for receiver in self.requests.close() {
                 receiver(Err(error.clone()));
             }
+            self.lost.store(true, Ordering::SeqCst);
             self.events.lost(error);
         }
         self.over.store(true, Ordering::SeqCst);

@@ -54,7 +54,7 @@ impl Node {
         fork::check()?;
         let mut current = self.session.lock();
         if let Some(session) = &*current
-            && session.is_lost().is_none()
+            && !session.has_failed()
         {
             return Ok(Arc::clone(session));
         }
@@ -139,9 +139,7 @@ impl Node {
             return false;
         }
         let lost = match self.session.try_lock() {
-            Some(session) => session
-                .as_ref()
-                .is_some_and(|session| session.is_lost().is_some()),
+            Some(session) => session.as_ref().is_some_and(|session| session.has_failed()),
             // A session is being opened just now.
             None => false,
         };

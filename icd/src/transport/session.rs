@@ -252,13 +252,19 @@ impl Session {
         }
     }
 
-    /// Why the session is over, if it is. In a child of `fork` it always is.
+    /// Why the session is lost, if it is: from just before [`SessionEvents::lost`] is called. Sending
+    /// may fail earlier. In a child of `fork` every session is lost.
     #[must_use]
     pub fn is_lost(&self) -> Option<WireError> {
         if fork::is_child() {
             return Some(WireError::Forked);
         }
-        self.core.failure().cloned()
+        self.core.loss().cloned()
+    }
+
+    /// Whether nothing can be sent any more; [`Session::is_lost`] follows soon.
+    pub(super) fn has_failed(&self) -> bool {
+        self.core.is_failed()
     }
 
     fn gone(&self) -> WireError {
