@@ -273,7 +273,15 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
         }
         match stream.read(&mut [0]) {
             Ok(0) => return,
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+            // The test may have been stopped meanwhile.
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                return;
+            }
             _ => {}
         }
     }

@@ -1,0 +1,67 @@
+//! Sending allocates nothing once the buffers have grown, and costs what it should.
+//!
+//! One test: it counts what the whole process allocates.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use causeway::config::Carrier;
+use common::upper::{Upper, command};
+use common::{FakeNode, Faults};
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is passed on to the system's allocator; counting touches a plain thread-local.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn steady_sending_allocates_nothing_on_the_calling_thread() {
+    let fake = FakeNode::start(Faults::default());
+    let (node, session, mut worker) = fake.open(Carrier::Direct, &Upper::new());
+    let reader = std::thread::spawn(move || {
+        let mut commands = 0;
+        while let Some(batch) = worker.try_receive() {
+            commands += batch.commands.len();
+        }
+        commands
+    });
+    let flood = |count: u64| {
+        for i in 0..count {
+            session.send(&command(i)).unwrap();
+        }
+    };
+    // Both buffers grow to what they need, whoever writes.
+    flood(100_000);
+    let before = COUNT.get();
+    flood(100_000);
+    session.flush().unwrap();
+    assert_eq!(COUNT.get() - before, 0);
+    drop((node, session));
+    assert_eq!(reader.join().unwrap(), 200_000);
+}
