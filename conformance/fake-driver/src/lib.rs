@@ -1,1 +1,106 @@
-//! A recording OpenCL driver for tests.
+//! A fake OpenCL driver: an ICD that loaders load, which records what it is asked and misbehaves
+//! when it is told to.
+//!
+//! It is what the daemon loads in tests and for the command-rate benchmark. It has devices of any
+//! kind, real memory, queues, events and programs, with the error codes of a careful driver; it does
+//! not compute: kernels are found by [reading](source) the source, and but for [four](launch) they
+//! do nothing when launched. It has no images, SVM, pipes, sub-groups or sub-devices.
+//!
+//! # Loading it
+//!
+//! A loader finds it by an `.icd` file that holds the path of `libfake_opencl.so`:
+//! `OCL_ICD_VENDORS=DIR-WITH-THE-ICD-FILE clinfo -l`.
+//!
+//! # Settings
+//!
+//! `FAKE_OPENCL_CONFIG` is the text of the settings (it contains a `=`), or the path of a control
+//! file that is read again whenever it has changed. They are TOML; outside of quotes a `;` ends a
+//! line as well. Everything may be left out. Devices are fixed by the first reading.
+//!
+//! ```toml
+//! instant = false       # commands that take no time complete within the enqueue
+//! order = "forward"     # of commands (and callbacks) that could complete together;
+//!                       # "reverse", "random": on out-of-order queues and between queues
+//! seed = 0              # for "random"
+//! devices = 1           # how often the list of devices is repeated
+//!
+//! [[device]]
+//! count = 1
+//! platform = 0          # one platform for each number
+//! name = "Fake Device"
+//! kind = "gpu"          # "cpu", "accelerator"
+//! version = "3.0"       # "2.0", "1.2"
+//! images = false        # told to have images (see below)
+//! il = false            # takes SPIR-V
+//! fp64 = true
+//! out_of_order = true
+//! unified_memory = false
+//! memory = 4294967296   # bytes
+//! compute_units = 8
+//! kernel_ns = 0         # time of a launch on this device, and
+//! ns_per_item = 0.0     # what each work-item adds to it
+//!
+//! [kernel.NAME]         # launches of kernels of this name
+//! ns = 1000             # take so long, whatever the device
+//! fail = -5             # end their event with this status
+//! print = "text"        # write to stdout before they complete
+//! crash = "abort"       # end the process: "segv", "divide", "exit"
+//! hang = false          # never complete, and occupy their device
+//!
+//! [[call]]              # calls of one function
+//! name = "clFinish"
+//! at = 3                # only the third one, counted from when the settings were read
+//! delay_us = 0
+//! fail = -5
+//! crash = "abort"
+//! ```
+//!
+//! # The log
+//!
+//! `FAKE_OPENCL_LOG` names a file for one line per call (`%p` in it becomes the process's number);
+//! [`log`] tells the format.
+//!
+//! # Where things are
+//!
+//! [`entry`] makes the C functions from `cl-headers`' list and does what is the same for all. The
+//! functions' bodies are in the modules of their nouns, in a module `api` each. [`object`] is what
+//! handles lead to; [`command`] and [`engine`] are what enqueues make and who runs it.
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "the documentation is for those who read the source; nothing is public"
+)]
+
+mod arg;
+mod build;
+mod clock;
+mod command;
+mod config;
+mod context;
+mod control;
+mod crash;
+mod device;
+mod device_info;
+mod engine;
+mod entry;
+mod error;
+mod event;
+mod il;
+mod image;
+mod info;
+mod kernel;
+mod kernel_info;
+mod launch;
+mod log;
+mod map;
+mod memory;
+mod object;
+mod platform;
+mod program;
+mod program_info;
+mod queue;
+mod rect;
+mod sampler;
+mod source;
+mod svm;
+mod tag;
+mod transfer;

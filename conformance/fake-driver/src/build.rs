@@ -1,0 +1,192 @@
+//! Building, compiling and linking: what becomes of a text, options and headers.
+//!
+//! Not here: programs as objects (`program`). Invariant: pure but for the reading of headers; a
+//! binary that was given out is read back as the code it was made from.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use cl_headers::types::*;
+
+use crate::error::{ClResult, Code, ensure};
+use crate::source::{self, Signature};
+
+/// First line of a binary.
+const MAGIC: &str = "fake OpenCL binary 1";
+
+/// What compiling gives.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) kind: cl_program_binary_type,
+    /// Whether `-cl-kernel-arg-info` was given.
+    pub(crate) argument_info: bool,
+    /// The text after preprocessing.
+    text: String,
+    pub(crate) kernels: Vec<Arc<Signature>>,
+}
+
+impl Object {
+    pub(crate) fn new(kind: cl_program_binary_type, argument_info: bool, text: String) -> Self {
+        let kernels = source::kernels(&text).into_iter().map(Arc::new).collect();
+        Self {
+            kind,
+            argument_info,
+            text,
+            kernels,
+        }
+    }
+
+    /// The binary for a device of this name.
+    pub(crate) fn to_binary(&self, device: &str) -> Vec<u8> {
+        let info = u8::from(self.argument_info);
+        format!("{MAGIC}\n{device}\n{} {info}\n{}", self.kind, self.text).into_bytes()
+    }
+
+    /// The object of a binary; `None` if it is none for a device of this name.
+    pub(crate) fn from_binary(device: &str, binary: &[u8]) -> Option<Self> {
+        let mut parts = std::str::from_utf8(binary).ok()?.splitn(4, '\n');
+        let (magic, name, numbers, text) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let (kind, info) = numbers.split_once(' ')?;
+        let kind = kind.parse().ok()?;
+        let known = [
+            CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT,
+            CL_PROGRAM_BINARY_TYPE_LIBRARY,
+            CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
+        ];
+        let good = magic == MAGIC && name == device && known.contains(&kind);
+        good.then(|| Self::new(kind, info == "1", text.to_owned()))
+    }
+}
+
+/// Options, as far as they mean something here.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    defines: HashSet<String>,
+    directories: Vec<String>,
+    pub(crate) argument_info: bool,
+    pub(crate) library: bool,
+}
+
+impl Options {
+    /// Reads options; `invalid` is the error for an unknown one.
+    pub(crate) fn parse(text: &str, invalid: cl_int) -> ClResult<Self> {
+        let mut options = Self::default();
+        let mut words = words(text).into_iter();
+        while let Some(word) = words.next() {
+            if let Some(rest) = word.strip_prefix("-D") {
+                let define = operand(rest, &mut words).ok_or(Code(invalid))?;
+                let name = define.split('=').next().unwrap_or_default();
+                options.defines.insert(name.to_owned());
+            } else if let Some(rest) = word.strip_prefix("-I") {
+                let directory = operand(rest, &mut words).ok_or(Code(invalid))?;
+                options.directories.push(directory);
+            } else if word == "-x" {
+                words.next();
+            } else if word == "-cl-kernel-arg-info" {
+                options.argument_info = true;
+            } else if word == "-create-library" {
+                options.library = true;
+            } else {
+                let known = ["-w", "-Werror", "-g", "-enable-link-options"];
+                let fine = known.contains(&word.as_str()) || word.starts_with("-cl-");
+                ensure(fine, invalid)?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What follows an option, joined to it or as the next word.
+fn operand(rest: &str, words: &mut impl Iterator<Item = String>) -> Option<String> {
+    if rest.is_empty() {
+        words.next()
+    } else {
+        Some(rest.to_owned())
+    }
+}
+
+/// Splits at blanks outside of double quotes.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in text.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            c if c.is_whitespace() && !quoted => words.push(String::new()),
+            c => words.last_mut().unwrap_or(&mut String::new()).push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Compiles a source; the log of the failure if there is one. `headers` are names and texts.
+pub(crate) fn compile(
+    source: &str,
+    options: &Options,
+    headers: &[(String, String)],
+    kind: cl_program_binary_type,
+) -> Result<Object, String> {
+    let include = |name: &str| {
+        let given = headers.iter().find(|(known, _)| known == name);
+        given.map(|(_, text)| text.clone()).or_else(|| {
+            let paths = options
+                .directories
+                .iter()
+                .map(|path| Path::new(path).join(name));
+            paths
+                .into_iter()
+                .find_map(|path| std::fs::read_to_string(path).ok())
+        })
+    };
+    let mut defines = options.defines.clone();
+    let text = source::preprocess(source, &mut defines, &include, 0)?;
+    Ok(Object::new(kind, options.argument_info, text))
+}
+
+/// Links objects; the log of the failure if a kernel is there twice.
+pub(crate) fn link(inputs: &[&Object], options: &Options) -> Result<Object, String> {
+    let mut names = HashSet::new();
+    for kernel in inputs.iter().flat_map(|input| &input.kernels) {
+        if !names.insert(kernel.name.as_str()) {
+            return Err(format!("error: kernel {} is defined twice", kernel.name));
+        }
+    }
+    let kind = if options.library {
+        CL_PROGRAM_BINARY_TYPE_LIBRARY
+    } else {
+        CL_PROGRAM_BINARY_TYPE_EXECUTABLE
+    };
+    let info = inputs.iter().all(|input| input.argument_info);
+    let text = inputs.iter().map(|input| input.text.as_str());
+    Ok(Object::new(kind, info, text.collect::<Vec<_>>().join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_unknown_ones_refused() {
+        let parse = |text| Options::parse(text, CL_INVALID_BUILD_OPTIONS);
+        let options = parse("-D A=1 -DB -I \"a b\" -Ic -cl-kernel-arg-info -cl-std=CL1.2").unwrap();
+        assert!(options.defines.contains("A") && options.defines.contains("B"));
+        assert_eq!(options.directories, ["a b", "c"]);
+        assert!(options.argument_info);
+        assert!(parse("-foo").is_err());
+        assert!(parse("-D").is_err());
+    }
+
+    #[test]
+    fn binaries_come_back() {
+        let kind = CL_PROGRAM_BINARY_TYPE_EXECUTABLE;
+        let object = Object::new(kind, true, "kernel void k(int a) {}".to_owned());
+        let back = Object::from_binary("D", &object.to_binary("D")).unwrap();
+        assert_eq!((back.kind, back.argument_info), (kind, true));
+        assert_eq!(back.kernels[0].name, "k");
+        assert!(Object::from_binary("E", &object.to_binary("D")).is_none());
+        assert!(Object::from_binary("D", b"ELF").is_none());
+    }
+}

@@ -1,0 +1,396 @@
+//! What the driver is told to be and to do: the raw tables as written, made into checked settings.
+//!
+//! Not here: where the text comes from and when it is read again (`control`). Invariant: settings
+//! that exist are usable; whatever is wrong in the text is an error that names it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    #[error("[[call]]: OpenCL has no function {0:?}")]
+    UnknownFunction(String),
+    #[error("[[call]]: at counts from 1")]
+    CallZero,
+    #[error("an error code must be negative, {0} is not")]
+    NotAnError(i32),
+    #[error("[[device]] {0:?}: version {1:?} is none of 1.2, 2.0, 3.0")]
+    UnknownVersion(String, String),
+    #[error("[[device]]: count and memory must not be 0")]
+    EmptyDevice,
+    #[error("platforms must be numbered without gaps; there is no device on platform {0}")]
+    EmptyPlatform(usize),
+}
+
+/// The order in which commands that could complete together do so.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Order {
+    /// As they were enqueued.
+    #[default]
+    Forward,
+    /// The last first.
+    Reverse,
+    /// Shuffled, by the seed.
+    Random,
+}
+
+/// How a call or a kernel ends the process.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Crash {
+    /// `abort()`.
+    Abort,
+    /// A write to a page that may not be written.
+    Segv,
+    /// An integer division by zero.
+    Divide,
+    /// `_exit(3)`: gone without a signal.
+    Exit,
+}
+
+/// A kind of device.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DeviceKind {
+    Cpu,
+    Gpu,
+    Accelerator,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct RawConfig {
+    instant: bool,
+    order: Order,
+    seed: u64,
+    devices: Option<u32>,
+    device: Vec<RawDevice>,
+    kernel: HashMap<String, RawKernel>,
+    call: Vec<RawCall>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawDevice {
+    count: u32,
+    platform: usize,
+    name: String,
+    kind: DeviceKind,
+    version: String,
+    images: bool,
+    il: bool,
+    fp64: bool,
+    out_of_order: bool,
+    unified_memory: bool,
+    memory: u64,
+    compute_units: u32,
+    kernel_ns: u64,
+    ns_per_item: f64,
+}
+
+impl Default for RawDevice {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            platform: 0,
+            name: "Fake Device".to_owned(),
+            kind: DeviceKind::Gpu,
+            version: "3.0".to_owned(),
+            images: false,
+            il: false,
+            fp64: true,
+            out_of_order: true,
+            unified_memory: false,
+            memory: 4 << 30,
+            compute_units: 8,
+            kernel_ns: 0,
+            ns_per_item: 0.0,
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct RawKernel {
+    ns: Option<u64>,
+    fail: Option<i32>,
+    crash: Option<Crash>,
+    hang: bool,
+    print: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCall {
+    name: String,
+    at: Option<u64>,
+    #[serde(default)]
+    delay_us: u64,
+    fail: Option<i32>,
+    crash: Option<Crash>,
+}
+
+/// A version of OpenCL that a device can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+/// One device, as configured.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceSettings {
+    pub(crate) platform: usize,
+    pub(crate) name: String,
+    pub(crate) kind: DeviceKind,
+    pub(crate) version: Version,
+    pub(crate) images: bool,
+    pub(crate) il: bool,
+    pub(crate) fp64: bool,
+    pub(crate) out_of_order: bool,
+    pub(crate) unified_memory: bool,
+    pub(crate) memory: u64,
+    pub(crate) compute_units: u32,
+    /// Time of a launch on this device, and time that each work-item adds.
+    pub(crate) kernel_ns: u64,
+    pub(crate) ns_per_item: f64,
+}
+
+/// What is special about the kernels of one name.
+#[derive(Debug)]
+pub(crate) struct KernelRule {
+    pub(crate) ns: Option<u64>,
+    pub(crate) fail: Option<i32>,
+    pub(crate) crash: Option<Crash>,
+    pub(crate) hang: bool,
+    pub(crate) print: Option<String>,
+}
+
+/// What happens to calls of one function.
+#[derive(Debug)]
+pub(crate) struct CallRule {
+    /// The function's slot in the dispatch table.
+    pub(crate) slot: usize,
+    at: Option<u64>,
+    seen: AtomicU64,
+    pub(crate) delay: Duration,
+    pub(crate) fail: Option<i32>,
+    pub(crate) crash: Option<Crash>,
+}
+
+impl CallRule {
+    /// Counts a call of the function; whether it is one that the rule means.
+    pub(crate) fn applies(&self) -> bool {
+        let number = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
+        self.at.is_none_or(|at| at == number)
+    }
+}
+
+/// All settings.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// Commands that take no time complete within the enqueue.
+    pub(crate) instant: bool,
+    pub(crate) order: Order,
+    pub(crate) seed: u64,
+    /// Read once; later texts do not change the devices.
+    pub(crate) devices: Vec<DeviceSettings>,
+    pub(crate) kernels: HashMap<String, KernelRule>,
+    pub(crate) calls: Vec<CallRule>,
+}
+
+impl Config {
+    /// Reads a text. Outside of quotes a `;` ends a line as a line feed does, so that a
+    /// configuration fits on one line of a shell.
+    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+        let raw: RawConfig = toml::from_str(&semicolons_to_lines(text))?;
+        let mut calls = Vec::new();
+        for call in raw.call {
+            calls.push(check_call(call)?);
+        }
+        let mut kernels = HashMap::new();
+        for (name, rule) in raw.kernel {
+            if let Some(code) = rule.fail.filter(|code| *code >= 0) {
+                return Err(ConfigError::NotAnError(code));
+            }
+            kernels.insert(
+                name,
+                KernelRule {
+                    ns: rule.ns,
+                    fail: rule.fail,
+                    crash: rule.crash,
+                    hang: rule.hang,
+                    print: rule.print,
+                },
+            );
+        }
+        Ok(Self {
+            instant: raw.instant,
+            order: raw.order,
+            seed: raw.seed,
+            devices: check_devices(raw.devices, raw.device)?,
+            kernels,
+            calls,
+        })
+    }
+}
+
+fn check_call(raw: RawCall) -> Result<CallRule, ConfigError> {
+    if raw.at == Some(0) {
+        return Err(ConfigError::CallZero);
+    }
+    if let Some(code) = raw.fail.filter(|code| *code >= 0) {
+        return Err(ConfigError::NotAnError(code));
+    }
+    let entry = cl_headers::ENTRY_POINTS
+        .iter()
+        .find(|entry| entry.name == raw.name)
+        .ok_or(ConfigError::UnknownFunction(raw.name))?;
+    Ok(CallRule {
+        slot: entry.slot,
+        at: raw.at,
+        seen: AtomicU64::new(0),
+        delay: Duration::from_micros(raw.delay_us),
+        fail: raw.fail,
+        crash: raw.crash,
+    })
+}
+
+/// `devices = N` without tables is N plain devices; with tables it repeats the list that often.
+fn check_devices(
+    times: Option<u32>,
+    tables: Vec<RawDevice>,
+) -> Result<Vec<DeviceSettings>, ConfigError> {
+    let tables = if tables.is_empty() {
+        vec![RawDevice::default()]
+    } else {
+        tables
+    };
+    let mut devices = Vec::new();
+    for _ in 0..times.unwrap_or(1) {
+        for table in &tables {
+            let device = check_device(table)?;
+            devices.extend(std::iter::repeat_n(device, table.count as usize));
+        }
+    }
+    let platforms = devices.iter().map(|device| device.platform + 1).max();
+    for platform in 0..platforms.unwrap_or(0) {
+        if !devices.iter().any(|device| device.platform == platform) {
+            return Err(ConfigError::EmptyPlatform(platform));
+        }
+    }
+    Ok(devices)
+}
+
+fn check_device(raw: &RawDevice) -> Result<DeviceSettings, ConfigError> {
+    let version = match raw.version.as_str() {
+        "1.2" => Version { major: 1, minor: 2 },
+        "2.0" => Version { major: 2, minor: 0 },
+        "3.0" => Version { major: 3, minor: 0 },
+        other => {
+            return Err(ConfigError::UnknownVersion(
+                raw.name.clone(),
+                other.to_owned(),
+            ));
+        }
+    };
+    if raw.count == 0 || raw.memory == 0 {
+        return Err(ConfigError::EmptyDevice);
+    }
+    Ok(DeviceSettings {
+        platform: raw.platform,
+        name: raw.name.clone(),
+        kind: raw.kind,
+        version,
+        images: raw.images,
+        il: raw.il,
+        fp64: raw.fp64,
+        out_of_order: raw.out_of_order,
+        unified_memory: raw.unified_memory,
+        memory: raw.memory,
+        compute_units: raw.compute_units,
+        kernel_ns: raw.kernel_ns,
+        ns_per_item: raw.ns_per_item,
+    })
+}
+
+fn semicolons_to_lines(text: &str) -> String {
+    let mut quote = None;
+    let mut escaped = false;
+    text.chars()
+        .map(|c| {
+            match quote {
+                Some('"') if c == '\\' && !escaped => {
+                    escaped = true;
+                    return c;
+                }
+                Some(open) if c == open && !escaped => quote = None,
+                None if c == '"' || c == '\'' => quote = Some(c),
+                None if c == ';' => return '\n',
+                // A quote in a comment opens nothing beyond its line.
+                Some(_) if c == '\n' => quote = None,
+                _ => {}
+            }
+            escaped = false;
+            c
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_one_device() {
+        let config = Config::parse("").unwrap();
+        assert_eq!(config.devices.len(), 1);
+        assert!(!config.instant);
+        assert_eq!(config.devices[0].version, Version { major: 3, minor: 0 });
+    }
+
+    #[test]
+    fn one_line_is_enough() {
+        let config =
+            Config::parse("instant = true; devices = 3; kernel.k = { ns = 5, print = \"a;b\" }")
+                .unwrap();
+        assert!(config.instant);
+        assert_eq!(config.devices.len(), 3);
+        assert_eq!(config.kernels["k"].ns, Some(5));
+        assert_eq!(config.kernels["k"].print.as_deref(), Some("a;b"));
+    }
+
+    #[test]
+    fn a_rule_for_the_nth_call_means_that_one() {
+        let config = Config::parse("[[call]]\nname = \"clFinish\"\nat = 2\nfail = -5").unwrap();
+        let rule = &config.calls[0];
+        assert_eq!(
+            [rule.applies(), rule.applies(), rule.applies()],
+            [false, true, false]
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, wrong) in [
+            ("instnat = true", "instnat"),
+            ("[[call]]\nname = \"clFoo\"", "clFoo"),
+            ("[[call]]\nname = \"clFinish\"\nat = 0", "counts from 1"),
+            ("kernel.k.fail = 5", "5"),
+            ("[[device]]\nversion = \"4.0\"", "4.0"),
+            ("[[device]]\nplatform = 1", "platform 0"),
+            ("[[device]]\nmemory = 0", "memory"),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{text:?}: {error}");
+        }
+    }
+}

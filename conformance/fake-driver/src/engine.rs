@@ -1,0 +1,525 @@
+//! The engine: one thread that takes commands from all queues and lets them run when they may.
+//!
+//! Enqueues push into their queue's inbox and go on. The engine takes whole inboxes, runs what is
+//! ready, and announces what has ended once a pass. When there is nothing to do it naps for some
+//! milliseconds, in short naps from which only somebody who waits (or a flush) wakes it, and then
+//! sleeps; so a stream of enqueues wakes nobody. Commands that take time occupy their device one
+//! after the other; those that take none do not.
+//!
+//! In instant mode a command that may run at once and takes no time runs within the enqueue, under
+//! its queue's lock, which keeps the queue's order.
+//!
+//! Not here: what commands do. Invariants: a command runs when its wait list has ended and the
+//! order of its queue allows it, and ends once; the application is never called under a lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::thread::Thread;
+use std::time::Duration;
+
+use cl_headers::types::*;
+use parking_lot::{Condvar, Mutex};
+
+use crate::command::{Command, Rank, Time};
+use crate::config::Order;
+use crate::event::{Due, Event, Moment};
+use crate::object::{Object, Ref};
+use crate::queue::Queue;
+use crate::{clock, control};
+
+const AWAKE: u32 = 0;
+const NAPPING: u32 = 1;
+const ASLEEP: u32 = 2;
+const NAP: Duration = Duration::from_micros(50);
+/// Naps without work before the engine sleeps.
+const NAPS: u32 = 40;
+
+static MODE: AtomicU32 = AtomicU32::new(AWAKE);
+/// Counts ends of commands and user events: whether a look at waiting commands is worth while.
+static ENDS: AtomicU64 = AtomicU64::new(0);
+/// Queues that the engine has not seen yet.
+static NEW_QUEUES: Mutex<Vec<Ref<Queue>>> = Mutex::new(Vec::new());
+/// Callbacks for statuses that had been reached when they were registered.
+static SOON: Mutex<Vec<Due>> = Mutex::new(Vec::new());
+/// Other callbacks of the application: of builds, of contexts.
+static NOTICES: Mutex<Vec<Notice>> = Mutex::new(Vec::new());
+static WAITERS: AtomicUsize = AtomicUsize::new(0);
+static GATE: Mutex<()> = Mutex::new(());
+static ENDED: Condvar = Condvar::new();
+
+/// A call of the application's that the engine is to make.
+pub(crate) type Notice = Box<dyn FnOnce() + Send>;
+
+/// Puts a command into its queue, or runs it where it stands (instant mode).
+pub(crate) fn enqueue(queue: &Object<Queue>, command: Command) {
+    let mut inbox = queue.inbox.lock();
+    if may_run_here(queue, &command) {
+        run_here(&command);
+        // What the command held goes only now: a destructor callback may follow.
+        drop(inbox);
+        return;
+    }
+    queue.open.fetch_add(1, Ordering::Relaxed);
+    inbox.push(command);
+    drop(inbox);
+    ring_unless(NAPPING);
+}
+
+fn may_run_here(queue: &Object<Queue>, command: &Command) -> bool {
+    control::current().instant
+        && command.time == Time::None
+        && queue.open.load(Ordering::Acquire) == 0
+        && command.dependencies().is_some()
+}
+
+fn run_here(command: &Command) {
+    let Some(event) = &command.event else {
+        if command.dependencies() == Some(CL_COMPLETE) {
+            command.work.run();
+        }
+        return;
+    };
+    let status = match command.dependencies() {
+        Some(CL_COMPLETE) | None => {
+            event.stamp(Moment::Submitted, command.queued_ns);
+            event.stamp(Moment::Started, command.queued_ns);
+            command.work.run()
+        }
+        Some(failed) => failed,
+    };
+    if command.queued_ns != 0 {
+        event.stamp(Moment::Ended, clock::host_ns());
+    }
+    // The event may be the application's already, and another thread may have added a callback.
+    let mut due = Vec::new();
+    event.advance(status, &mut due);
+    ENDS.fetch_add(1, Ordering::Release);
+    if !due.is_empty() {
+        SOON.lock().append(&mut due);
+        ring();
+    }
+    announce();
+}
+
+/// Shows the engine a new queue.
+pub(crate) fn adopt(queue: Ref<Queue>) {
+    NEW_QUEUES.lock().push(queue);
+    ring_unless(NAPPING);
+}
+
+/// Lets the engine call a callback.
+pub(crate) fn call_soon(due: Due) {
+    SOON.lock().push(due);
+    ring();
+}
+
+/// Lets the engine make a call.
+pub(crate) fn notify_soon(notice: Notice) {
+    NOTICES.lock().push(notice);
+    ring();
+}
+
+/// A user event has ended: what waits for it may go on.
+pub(crate) fn user_event_ended(mut due: Vec<Due>) {
+    ENDS.fetch_add(1, Ordering::Release);
+    if !due.is_empty() {
+        SOON.lock().append(&mut due);
+    }
+    ring();
+    announce();
+}
+
+/// Waits until an event has ended.
+pub(crate) fn wait(event: &Object<Event>) {
+    if event.ended() {
+        return;
+    }
+    WAITERS.fetch_add(1, Ordering::SeqCst);
+    ring();
+    let mut gate = GATE.lock();
+    while !event.ended() {
+        ENDED.wait(&mut gate);
+    }
+    drop(gate);
+    WAITERS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Tells waiting threads that something has ended.
+fn announce() {
+    fence(Ordering::SeqCst);
+    if WAITERS.load(Ordering::Relaxed) > 0 {
+        // Whoever looked before the end is waiting once the gate is free.
+        drop(GATE.lock());
+        ENDED.notify_all();
+    }
+}
+
+/// Wakes the engine from naps as well: somebody waits.
+pub(crate) fn ring() {
+    ring_unless(AWAKE);
+}
+
+/// Wakes the engine if it is resting more deeply than `mode`.
+fn ring_unless(mode: u32) {
+    fence(Ordering::SeqCst);
+    if MODE.load(Ordering::Relaxed) > mode {
+        MODE.store(AWAKE, Ordering::Relaxed);
+        thread().unpark();
+    } else if MODE.load(Ordering::Relaxed) == AWAKE {
+        // Nothing to do but to see that there is a thread at all.
+        thread();
+    }
+}
+
+fn thread() -> &'static Thread {
+    static THREAD: OnceLock<Thread> = OnceLock::new();
+    THREAD.get_or_init(|| {
+        let engine = std::thread::Builder::new()
+            .name("fake-opencl".to_owned())
+            .spawn(|| Engine::default().run());
+        match engine {
+            Ok(handle) => handle.thread().clone(),
+            Err(error) => {
+                eprintln!("fake OpenCL: no engine thread: {error}");
+                std::process::abort()
+            }
+        }
+    })
+}
+
+/// What a command did when it was looked at.
+enum Step {
+    Ended(cl_int),
+    Waiting,
+}
+
+/// A device, as far as commands that take time are concerned.
+#[derive(Default)]
+struct Lane {
+    busy: bool,
+    /// When the last command that took time has ended or will end.
+    free_ns: u64,
+}
+
+/// A queue and those of its commands that the engine has taken.
+struct Line {
+    queue: Ref<Queue>,
+    pending: VecDeque<Command>,
+    /// When its last command that took time ended.
+    last_ns: u64,
+    /// Commands of it that have started and take time.
+    running: usize,
+    /// `ENDS` at the last look, so that waiting commands are not looked at in vain.
+    seen: u64,
+}
+
+#[derive(Default)]
+struct Engine {
+    lines: Vec<Line>,
+    lanes: HashMap<usize, Lane>,
+    /// Ends of this pass, by the callbacks they are due.
+    due: Vec<Due>,
+    /// Ends of commands that take time; the next one is what sleep ends at.
+    next_ns: Option<u64>,
+    random: u64,
+    taken: Vec<Command>,
+}
+
+impl Engine {
+    fn run(mut self) {
+        // SAFETY: a setting of the calling thread: its timers are to be exact.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
+        self.random = control::current().seed | 1;
+        let mut idle = 0;
+        loop {
+            if self.pass() {
+                idle = 0;
+                continue;
+            }
+            let nap = idle < NAPS;
+            MODE.store(if nap { NAPPING } else { ASLEEP }, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if !self.has_news() {
+                self.rest(nap);
+                idle += 1;
+            }
+            MODE.store(AWAKE, Ordering::Relaxed);
+        }
+    }
+
+    fn rest(&self, nap: bool) {
+        let timer = self
+            .next_ns
+            .map(|next| Duration::from_nanos(next.saturating_sub(clock::host_ns())));
+        match (timer, nap) {
+            (Some(timer), true) => std::thread::park_timeout(timer.min(NAP)),
+            (Some(timer), false) => std::thread::park_timeout(timer),
+            (None, true) => std::thread::park_timeout(NAP),
+            (None, false) => std::thread::park(),
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        !SOON.lock().is_empty()
+            || !NOTICES.lock().is_empty()
+            || !NEW_QUEUES.lock().is_empty()
+            || self.lines.iter().any(|line| {
+                !line.queue.inbox.lock().is_empty()
+                    || (line.seen != ENDS.load(Ordering::Acquire) && !line.pending.is_empty())
+                    || line.finished()
+            })
+    }
+
+    /// Looks at everything once; whether anything has moved.
+    fn pass(&mut self) -> bool {
+        let mut moved = false;
+        for queue in NEW_QUEUES.lock().drain(..) {
+            self.lines.push(Line {
+                queue,
+                pending: VecDeque::new(),
+                last_ns: 0,
+                running: 0,
+                seen: 0,
+            });
+        }
+        let order = control::current().order;
+        self.next_ns = None;
+        let mut lines = std::mem::take(&mut self.lines);
+        let mut sequence: Vec<usize> = (0..lines.len()).collect();
+        self.arrange(order, &mut sequence);
+        for index in sequence {
+            moved |= self.look_at(&mut lines[index], order);
+        }
+        lines.retain(|line| !line.finished());
+        self.lines = lines;
+        if moved {
+            announce();
+        }
+        self.due.append(&mut SOON.lock());
+        moved |= !self.due.is_empty();
+        let mut due = std::mem::take(&mut self.due);
+        self.arrange(order, &mut due);
+        for callback in due {
+            callback.call();
+        }
+        let notices = std::mem::take(&mut *NOTICES.lock());
+        moved |= !notices.is_empty();
+        for notice in notices {
+            notice();
+        }
+        moved
+    }
+
+    /// Puts things that are free in their order into the configured one.
+    fn arrange<T>(&mut self, order: Order, things: &mut [T]) {
+        match order {
+            Order::Forward => {}
+            Order::Reverse => things.reverse(),
+            Order::Random => {
+                for last in (1..things.len()).rev() {
+                    things.swap(last, self.draw(last + 1));
+                }
+            }
+        }
+    }
+
+    /// A number below `end` (xorshift).
+    fn draw(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % end as u64) as usize
+    }
+
+    fn look_at(&mut self, line: &mut Line, order: Order) -> bool {
+        let mut taken = std::mem::take(&mut self.taken);
+        std::mem::swap(&mut taken, &mut *line.queue.inbox.lock());
+        let news = !taken.is_empty();
+        let submitted_ns = match taken.first() {
+            Some(first) if first.queued_ns != 0 => clock::host_ns(),
+            _ => 0,
+        };
+        for command in &taken {
+            if let Some(event) = &command.event {
+                event.stamp(Moment::Submitted, submitted_ns.max(command.queued_ns));
+                event.advance(CL_SUBMITTED, &mut self.due);
+            }
+        }
+        line.pending.extend(taken.drain(..));
+        self.taken = taken;
+        let ends = ENDS.load(Ordering::Acquire);
+        if !news && line.running == 0 && line.seen == ends {
+            return false;
+        }
+        line.seen = ends;
+        if !line.queue.out_of_order() {
+            self.run_in_order(line)
+        } else if order == Order::Forward {
+            self.run_out_of_order(line)
+        } else {
+            self.run_rearranged(line, order)
+        }
+    }
+
+    fn run_in_order(&mut self, line: &mut Line) -> bool {
+        let mut moved = false;
+        while let Some(mut command) = line.pending.pop_front() {
+            match self.step(&mut command, line) {
+                Step::Ended(status) => {
+                    self.end(&line.queue, command, status);
+                    moved = true;
+                }
+                Step::Waiting => {
+                    line.pending.push_front(command);
+                    break;
+                }
+            }
+        }
+        moved
+    }
+
+    /// Every command that may run, in the order of the enqueues.
+    fn run_out_of_order(&mut self, line: &mut Line) -> bool {
+        let mut moved = false;
+        let mut waiting = VecDeque::new();
+        let mut pending = std::mem::take(&mut line.pending);
+        while let Some(mut command) = pending.pop_front() {
+            let held =
+                command.rank != Rank::Plain && command.waits.is_empty() && !waiting.is_empty();
+            let step = if held {
+                Step::Waiting
+            } else {
+                self.step(&mut command, line)
+            };
+            match step {
+                Step::Ended(status) => {
+                    self.end(&line.queue, command, status);
+                    moved = true;
+                }
+                Step::Waiting => {
+                    let barrier = command.rank == Rank::Barrier;
+                    waiting.push_back(command);
+                    if barrier {
+                        break;
+                    }
+                }
+            }
+        }
+        waiting.append(&mut pending);
+        line.pending = waiting;
+        moved
+    }
+
+    /// The same in another order: all that may run now is found first.
+    fn run_rearranged(&mut self, line: &mut Line, order: Order) -> bool {
+        let mut ready = Vec::new();
+        for (index, command) in line.pending.iter().enumerate() {
+            let held = command.rank != Rank::Plain && command.waits.is_empty() && index > 0;
+            if !held && command.dependencies().is_some() {
+                ready.push(index);
+            }
+            if command.rank == Rank::Barrier {
+                break;
+            }
+        }
+        self.arrange(order, &mut ready);
+        let mut pending: Vec<Option<Command>> = line.pending.drain(..).map(Some).collect();
+        let mut moved = false;
+        for index in ready {
+            let Some(mut command) = pending[index].take() else {
+                continue;
+            };
+            match self.step(&mut command, line) {
+                Step::Ended(status) => {
+                    self.end(&line.queue, command, status);
+                    moved = true;
+                }
+                Step::Waiting => pending[index] = Some(command),
+            }
+        }
+        line.pending = pending.into_iter().flatten().collect();
+        moved
+    }
+
+    /// Takes a command as far as it goes now.
+    fn step(&mut self, command: &mut Command, line: &mut Line) -> Step {
+        if let Some(end) = command.ends_ns {
+            if clock::host_ns() < end {
+                self.sleep_until(end);
+                return Step::Waiting;
+            }
+            self.lane(line).busy = false;
+            line.running -= 1;
+            line.last_ns = end;
+            return Step::Ended(command.work.run());
+        }
+        match command.dependencies() {
+            None => return Step::Waiting,
+            Some(CL_COMPLETE) => {}
+            Some(failed) => return Step::Ended(failed),
+        }
+        let ns = match command.time {
+            Time::None => {
+                if let Some(event) = &command.event
+                    && command.queued_ns != 0
+                {
+                    event.stamp(Moment::Started, clock::host_ns());
+                }
+                return Step::Ended(command.work.run());
+            }
+            Time::Takes(ns) => ns,
+            Time::Never => u64::MAX,
+        };
+        let lane = self.lane(line);
+        if lane.busy {
+            return Step::Waiting;
+        }
+        // From where the one before ended, not from now: what the engine is late does not add up.
+        let start = command.queued_ns.max(lane.free_ns).max(line.last_ns);
+        let end = start.saturating_add(ns);
+        lane.busy = true;
+        lane.free_ns = end;
+        command.ends_ns = Some(end);
+        line.running += 1;
+        if let Some(event) = &command.event {
+            event.stamp(Moment::Started, start);
+            event.advance(CL_RUNNING, &mut self.due);
+        }
+        self.step(command, line)
+    }
+
+    fn lane(&mut self, line: &Line) -> &mut Lane {
+        self.lanes.entry(line.queue.device.index).or_default()
+    }
+
+    fn sleep_until(&mut self, end: u64) {
+        if end != u64::MAX {
+            self.next_ns = Some(self.next_ns.map_or(end, |next| next.min(end)));
+        }
+    }
+
+    fn end(&mut self, queue: &Ref<Queue>, command: Command, status: cl_int) {
+        if let Some(event) = &command.event {
+            if command.queued_ns != 0 {
+                let end = command.ends_ns.unwrap_or_else(clock::host_ns);
+                event.stamp(Moment::Ended, end);
+            }
+            event.advance(status, &mut self.due);
+        }
+        if status < 0 && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST {
+            queue.context.report(status);
+        }
+        ENDS.fetch_add(1, Ordering::Release);
+        queue.open.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Line {
+    /// Nothing is in it and nothing can come any more.
+    fn finished(&self) -> bool {
+        self.queue.references() == 0
+            && self.pending.is_empty()
+            && self.queue.inbox.lock().is_empty()
+    }
+}

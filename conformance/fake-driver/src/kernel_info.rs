@@ -1,0 +1,107 @@
+//! What kernels answer.
+//!
+//! Invariant: argument info is told only where `-cl-kernel-arg-info` was given, as strict drivers do.
+
+use std::ffi::c_void;
+
+use cl_headers::types::*;
+
+use crate::device::{Device, MAX_GROUP};
+use crate::error::{ClResult, Code, ensure, fail};
+use crate::info::{Info, reply};
+use crate::kernel::Kernel;
+use crate::object::Object;
+use crate::program::Build;
+
+pub(crate) mod api {
+    #![allow(non_snake_case, reason = "OpenCL's names")]
+    use super::*;
+
+    pub(crate) unsafe fn clGetKernelInfo(
+        kernel: cl_kernel,
+        name: cl_kernel_info,
+        size: size_t,
+        value: *mut c_void,
+        size_ret: *mut size_t,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
+        let signature = &kernel.signature;
+        let answer = match name {
+            CL_KERNEL_FUNCTION_NAME => Info::text(&signature.name),
+            CL_KERNEL_NUM_ARGS => Info::uint(signature.arguments.len() as cl_uint),
+            CL_KERNEL_REFERENCE_COUNT => Info::uint(kernel.references()),
+            CL_KERNEL_CONTEXT => Info::handle(kernel.program.context.handle()),
+            CL_KERNEL_PROGRAM => Info::handle(kernel.program.handle()),
+            CL_KERNEL_ATTRIBUTES => Info::text(&signature.attributes),
+            _ => return fail(CL_INVALID_VALUE),
+        };
+        // SAFETY: the application's memory.
+        unsafe { reply(answer, size, value, size_ret) }
+    }
+
+    pub(crate) unsafe fn clGetKernelArgInfo(
+        kernel: cl_kernel,
+        index: cl_uint,
+        name: cl_kernel_arg_info,
+        size: size_t,
+        value: *mut c_void,
+        size_ret: *mut size_t,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
+        let argument = kernel.signature.arguments.get(index as usize);
+        let argument = argument.ok_or(Code(CL_INVALID_ARG_INDEX))?;
+        let told = {
+            let builds = kernel.program.builds.lock();
+            let first = builds.iter().find_map(Build::executable);
+            first.is_some_and(|object| object.argument_info)
+        };
+        ensure(told, CL_KERNEL_ARG_INFO_NOT_AVAILABLE)?;
+        let answer = match name {
+            CL_KERNEL_ARG_ADDRESS_QUALIFIER => Info::uint(argument.address),
+            CL_KERNEL_ARG_ACCESS_QUALIFIER => Info::uint(argument.access),
+            CL_KERNEL_ARG_TYPE_NAME => Info::text(&argument.type_name),
+            CL_KERNEL_ARG_TYPE_QUALIFIER => Info::ulong(argument.qualifiers),
+            CL_KERNEL_ARG_NAME => Info::text(&argument.name),
+            _ => return fail(CL_INVALID_VALUE),
+        };
+        // SAFETY: the application's memory.
+        unsafe { reply(answer, size, value, size_ret) }
+    }
+
+    pub(crate) unsafe fn clGetKernelWorkGroupInfo(
+        kernel: cl_kernel,
+        device: cl_device_id,
+        name: cl_kernel_work_group_info,
+        size: size_t,
+        value: *mut c_void,
+        size_ret: *mut size_t,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
+        let program = &kernel.program;
+        let place = if device.is_null() {
+            ensure(program.devices.len() == 1, CL_INVALID_DEVICE)?;
+            0
+        } else {
+            // SAFETY: the application's handle.
+            program.place_of(unsafe { Object::<Device>::borrow(device) }?)?
+        };
+        let built = program.builds.lock()[place].executable().is_some();
+        ensure(built, CL_INVALID_DEVICE)?;
+        let required = kernel.signature.required;
+        let answer = match name {
+            CL_KERNEL_WORK_GROUP_SIZE if required[0] > 0 => Info::size(required.iter().product()),
+            CL_KERNEL_WORK_GROUP_SIZE => Info::size(MAX_GROUP),
+            CL_KERNEL_COMPILE_WORK_GROUP_SIZE => Info::sizes(required),
+            CL_KERNEL_LOCAL_MEM_SIZE => Info::ulong(kernel.local_memory()),
+            CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => Info::size(32),
+            CL_KERNEL_PRIVATE_MEM_SIZE => Info::ulong(0),
+            // CL_KERNEL_GLOBAL_WORK_SIZE is for custom devices and built-in kernels with a limit.
+            _ => return fail(CL_INVALID_VALUE),
+        };
+        // SAFETY: the application's memory.
+        unsafe { reply(answer, size, value, size_ret) }
+    }
+}

@@ -1,0 +1,359 @@
+//! Launches: their checks, and what a few kernels really do.
+//!
+//! Kernels compute nothing, but for those of these names and parameters, which act on the work-items
+//! of the first dimension, within the buffer:
+//!
+//! | kernel | effect of work-item `i` |
+//! |---|---|
+//! | `fake_fill_u32(global uint *target, uint value)` | `target[i] = value` |
+//! | `fake_add_u32(global uint *target, uint value)` | `target[i] += value` |
+//! | `fake_iota_u32(global uint *target, uint first)` | `target[i] = first + i` |
+//! | `fake_copy(global uchar *target, global const uchar *source)` | `target[i] = source[i]` |
+//!
+//! Invariant: a launch holds the buffers it was enqueued with, and touches no byte outside of them.
+
+use std::ffi::{c_int, c_void};
+
+use cl_headers::types::*;
+
+use crate::command::{Enqueue, Time, Work};
+use crate::config::KernelRule;
+use crate::device::{MAX_GROUP, MAX_GROUP_SIZES};
+use crate::error::{ClResult, Code, ensure};
+use crate::kernel::{Kernel, Value, Values, show, too_much_local};
+use crate::memory::Memory;
+use crate::object::{Object, Ref};
+use crate::source::{Parameter, Signature};
+use crate::{arg, control, crash, log};
+
+/// What a kernel does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behaviour {
+    Fill,
+    Add,
+    Iota,
+    Copy,
+}
+
+/// The behaviour of a kernel, if its name and parameters are of the known ones.
+pub(crate) fn behaviour(signature: &Signature) -> Option<Behaviour> {
+    let parameters: Vec<_> = signature.arguments.iter().map(|a| &a.parameter).collect();
+    let with_value = parameters == [&Parameter::Memory, &Parameter::Value(Some(4))];
+    let with_buffers = parameters == [&Parameter::Memory, &Parameter::Memory];
+    match signature.name.as_str() {
+        "fake_fill_u32" if with_value => Some(Behaviour::Fill),
+        "fake_add_u32" if with_value => Some(Behaviour::Add),
+        "fake_iota_u32" if with_value => Some(Behaviour::Iota),
+        "fake_copy" if with_buffers => Some(Behaviour::Copy),
+        _ => None,
+    }
+}
+
+/// A launch with what it needs.
+pub(crate) struct Launch {
+    kernel: Ref<Kernel>,
+    /// Values at the enqueue.
+    values: Values,
+    /// The buffers among them, in order.
+    buffers: Box<[Ref<Memory>]>,
+    /// First work-item and number of work-items of the first dimension.
+    first: usize,
+    count: usize,
+}
+
+impl Launch {
+    /// Runs it, and what the configuration wants of kernels of its name.
+    pub(crate) fn run(&self) -> cl_int {
+        let kernels = &control::current().kernels;
+        if !kernels.is_empty()
+            && let Some(rule) = kernels.get(&self.kernel.signature.name)
+            && let Err(code) = obey(rule)
+        {
+            return code.0;
+        }
+        if let Some(behaviour) = self.kernel.behaviour {
+            self.act(behaviour);
+        }
+        CL_COMPLETE
+    }
+
+    fn act(&self, behaviour: Behaviour) {
+        // A NULL buffer is no buffer: nothing to act upon.
+        let Some(target) = self.buffers.first() else {
+            return;
+        };
+        if behaviour == Behaviour::Copy {
+            let Some(source) = self.buffers.get(1) else {
+                return;
+            };
+            let most = target.size.min(source.size);
+            let (first, count) = self.within(most);
+            // SAFETY: within both buffers, which the launch holds; they may be the same.
+            unsafe {
+                let source = (source.address as *const u8).add(first);
+                ((target.address as *mut u8).add(first)).copy_from(source, count);
+            }
+            return;
+        }
+        let Some(Some(Value::Bytes(value))) = self.values.get(1) else {
+            return;
+        };
+        let value = u32::from_ne_bytes(value[..4].try_into().unwrap_or_default());
+        let (first, count) = self.within(target.size / 4);
+        for item in first..first + count {
+            let element = (target.address as *mut u32).wrapping_add(item);
+            // SAFETY: within the buffer, which the launch holds. A sub-buffer or the application's
+            // own memory may not be aligned.
+            unsafe {
+                let new = match behaviour {
+                    Behaviour::Add => element.read_unaligned().wrapping_add(value),
+                    Behaviour::Iota => value.wrapping_add(item as u32),
+                    _ => value,
+                };
+                element.write_unaligned(new);
+            }
+        }
+    }
+
+    /// First element and number of elements, of `most`.
+    fn within(&self, most: usize) -> (usize, usize) {
+        let first = self.first.min(most);
+        (first, self.count.min(most - first))
+    }
+}
+
+fn obey(rule: &KernelRule) -> ClResult {
+    if let Some(text) = &rule.print {
+        // Through C's stdout, as kernels' printf goes, and out before the command completes.
+        let length = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the format takes a length and as many bytes; NULL flushes all streams.
+        unsafe {
+            libc::printf(c"%.*s".as_ptr(), length, text.as_ptr());
+            libc::fflush(std::ptr::null_mut());
+        }
+    }
+    if let Some(crash) = rule.crash {
+        crash::now(crash);
+    }
+    rule.fail.map_or(Ok(()), |code| Err(Code(code)))
+}
+
+/// Sizes of a launch, checked.
+struct Range {
+    global: [usize; 3],
+    offset: [usize; 3],
+}
+
+impl Range {
+    fn items(&self) -> usize {
+        self.global.iter().product()
+    }
+}
+
+/// # Safety
+/// The arguments are those of a launch.
+unsafe fn range(
+    enqueue: &Enqueue<'_>,
+    kernel: &Kernel,
+    work_dim: cl_uint,
+    offset: *const size_t,
+    global: *const size_t,
+    local: *const size_t,
+) -> ClResult<Range> {
+    ensure((1..=3).contains(&work_dim), CL_INVALID_WORK_DIMENSION)?;
+    let dimensions = work_dim as usize;
+    // SAFETY: the application's arrays, `work_dim` long.
+    let triple = |list: *const size_t, rest: usize| unsafe {
+        let mut triple = [rest; 3];
+        let list = arg::list(dimensions, list);
+        triple[..list.len()].copy_from_slice(list);
+        triple
+    };
+    let empty = global.is_null() || triple(global, 1).contains(&0);
+    let allowed = !empty || enqueue.queue.device.at_least(2, 1);
+    ensure(allowed, CL_INVALID_GLOBAL_WORK_SIZE)?;
+    let sizes = if empty { [0; 3] } else { triple(global, 1) };
+    let range = Range {
+        global: sizes,
+        offset: triple(offset, 0),
+    };
+    let in_reach = (0..3).all(|at| range.offset[at].checked_add(range.global[at]).is_some());
+    ensure(in_reach, CL_INVALID_GLOBAL_OFFSET)?;
+    let required = kernel.signature.required;
+    if local.is_null() {
+        return Ok(range);
+    }
+    let local = triple(local, 1);
+    ensure(!local.contains(&0), CL_INVALID_WORK_GROUP_SIZE)?;
+    for at in 0..dimensions {
+        ensure(local[at] <= MAX_GROUP_SIZES[at], CL_INVALID_WORK_ITEM_SIZE)?;
+    }
+    let total = local.iter().product::<usize>();
+    let fits = total <= MAX_GROUP && (required == [0; 3] || required == local);
+    // There are no groups of uneven size.
+    let even = empty || (0..dimensions).all(|at| range.global[at].is_multiple_of(local[at]));
+    ensure(fits && even, CL_INVALID_WORK_GROUP_SIZE)?;
+    Ok(range)
+}
+
+/// How long a launch takes.
+fn time(enqueue: &Enqueue<'_>, kernel: &Kernel, items: usize) -> Time {
+    let settings = &enqueue.queue.device.settings;
+    let kernels = &control::current().kernels;
+    let rule = if kernels.is_empty() {
+        None
+    } else {
+        kernels.get(&kernel.signature.name)
+    };
+    if rule.is_some_and(|rule| rule.hang) {
+        return Time::Never;
+    }
+    let of_device = || settings.kernel_ns + (settings.ns_per_item * items as f64) as u64;
+    match rule.and_then(|rule| rule.ns).unwrap_or_else(of_device) {
+        0 => Time::None,
+        ns => Time::Takes(ns),
+    }
+}
+
+/// The buffers among a kernel's values, held.
+fn buffers(values: &Values) -> ClResult<Box<[Ref<Memory>]>> {
+    let mut buffers = Vec::with_capacity(values.len());
+    for value in values.iter() {
+        match value {
+            None => return crate::error::fail(CL_INVALID_KERNEL_ARGS),
+            Some(Value::Memory(Some(memory))) => {
+                let memory = memory.upgrade().ok_or(Code(CL_INVALID_KERNEL_ARGS))?;
+                buffers.push(memory);
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(buffers.into_boxed_slice())
+}
+
+/// Checks the kernel, captures its arguments, and enqueues.
+///
+/// # Safety
+/// The arguments are those of a launch.
+unsafe fn launch(
+    mut enqueue: Enqueue<'_>,
+    kernel: cl_kernel,
+    work_dim: cl_uint,
+    offset: *const size_t,
+    global: *const size_t,
+    local: *const size_t,
+) -> ClResult {
+    // SAFETY: the application's handle.
+    let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
+    let program = &kernel.program;
+    let queue = enqueue.queue;
+    let same = program.context.handle() == queue.context.handle();
+    ensure(same, CL_INVALID_CONTEXT)?;
+    let place = program.place_of(&queue.device);
+    let built = place.is_ok_and(|place| program.builds.lock()[place].executable().is_some());
+    ensure(built, CL_INVALID_PROGRAM_EXECUTABLE)?;
+    let values = kernel.values.lock().clone();
+    let buffers = buffers(&values)?;
+    // SAFETY: passed on.
+    let range = unsafe { range(&enqueue, kernel, work_dim, offset, global, local) }?;
+    ensure(!too_much_local(kernel), CL_OUT_OF_RESOURCES)?;
+    log::note("args", || {
+        let values: Vec<_> = values.iter().map(|value| show(value.as_ref())).collect();
+        format!("[{}]", values.join(","))
+    });
+    let work = if range.items() == 0 {
+        Work::Nothing
+    } else {
+        enqueue.time = time(&enqueue, kernel, range.items());
+        Work::Launch(Box::new(Launch {
+            kernel: kernel.hold(),
+            values,
+            buffers,
+            first: range.offset[0],
+            count: range.global[0],
+        }))
+    };
+    // SAFETY: passed on.
+    unsafe { enqueue.submit(work) }
+}
+
+pub(crate) mod api {
+    #![allow(non_snake_case, reason = "OpenCL's names")]
+    #![allow(clippy::too_many_arguments, reason = "OpenCL's functions")]
+    use super::*;
+
+    pub(crate) unsafe fn clEnqueueNDRangeKernel(
+        queue: cl_command_queue,
+        kernel: cl_kernel,
+        work_dim: cl_uint,
+        offset: *const size_t,
+        global: *const size_t,
+        local: *const size_t,
+        count: cl_uint,
+        list: *const cl_event,
+        event: *mut cl_event,
+    ) -> ClResult {
+        let kind = CL_COMMAND_NDRANGE_KERNEL;
+        // SAFETY: passed on.
+        let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
+        // SAFETY: passed on.
+        unsafe { launch(enqueue, kernel, work_dim, offset, global, local) }
+    }
+
+    pub(crate) unsafe fn clEnqueueTask(
+        queue: cl_command_queue,
+        kernel: cl_kernel,
+        count: cl_uint,
+        list: *const cl_event,
+        event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        let enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_TASK, count, list, event) }?;
+        let (none, one) = (std::ptr::null(), [1_usize]);
+        // SAFETY: passed on, with the sizes of a task.
+        unsafe { launch(enqueue, kernel, 1, none, one.as_ptr(), one.as_ptr()) }
+    }
+
+    pub(crate) unsafe fn clEnqueueNativeKernel(
+        queue: cl_command_queue,
+        _function: NativeKernel,
+        _args: *mut c_void,
+        _cb_args: size_t,
+        _num_mem_objects: cl_uint,
+        _mem_list: *const cl_mem,
+        _args_mem_loc: *mut *const c_void,
+        count: cl_uint,
+        list: *const cl_event,
+        event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { Enqueue::begin(queue, CL_COMMAND_NATIVE_KERNEL, count, list, event) }?;
+        // CL_DEVICE_EXECUTION_CAPABILITIES does not name them.
+        crate::error::fail(CL_INVALID_OPERATION)
+    }
+
+    pub(crate) unsafe fn clGetKernelSuggestedLocalWorkSize(
+        queue: cl_command_queue,
+        kernel: cl_kernel,
+        work_dim: cl_uint,
+        offset: *const size_t,
+        global: *const size_t,
+        suggested: *mut size_t,
+    ) -> ClResult {
+        let (none, no_event) = (std::ptr::null(), std::ptr::null_mut());
+        // SAFETY: passed on; no list, no event.
+        let enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_MARKER, 0, none, no_event) }?;
+        // SAFETY: the application's handle.
+        let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
+        // SAFETY: passed on.
+        let range = unsafe { range(&enqueue, kernel, work_dim, offset, global, std::ptr::null()) }?;
+        ensure(range.items() > 0, CL_INVALID_GLOBAL_WORK_SIZE)?;
+        ensure(!suggested.is_null(), CL_INVALID_VALUE)?;
+        for at in 0..work_dim as usize {
+            let required = kernel.signature.required[at].max(1);
+            // SAFETY: the application's array, `work_dim` long.
+            unsafe { suggested.add(at).write(required) };
+        }
+        Ok(())
+    }
+}

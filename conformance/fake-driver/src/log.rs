@@ -1,0 +1,226 @@
+//! The call log: one line a call, with its arguments in a form that two runs can be compared by.
+//!
+//! `clEnqueueWriteBuffer(command_queue=queue#1, buffer=buffer#2, blocking_write=1, offset=0, size=4,
+//! ptr=ptr, num_events_in_wait_list=1, event_wait_list=[event#1], event=event#2) = CL_SUCCESS;
+//! data=2:9f3a…`. Handles appear by kind and number in order of creation, addresses only as `ptr` or
+//! `null`, and what the body of an entry point [notes](note) comes behind the result.
+//!
+//! `FAKE_OPENCL_LOG` names the file (`%p` becomes the process's number); lines are appended when
+//! the call returns, each by one write, so that a crash loses none. Not here: callbacks and
+//! completions, which have no order that a comparison could rely on.
+//!
+//! Invariant: without `FAKE_OPENCL_LOG` nothing here costs more than a look at one static.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+
+use crate::entry::Call;
+use crate::object;
+
+static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
+    let path = std::env::var("FAKE_OPENCL_LOG").ok()?;
+    let path = path.replace("%p", &std::process::id().to_string());
+    let file = File::options().create(true).append(true).open(&path);
+    file.map(Mutex::new)
+        .map_err(|error| eprintln!("fake OpenCL: {path}: {error}"))
+        .ok()
+});
+
+thread_local! {
+    static NOTES: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Whether calls are logged.
+pub(crate) fn enabled() -> bool {
+    FILE.is_some()
+}
+
+/// Adds `key=value` to the line of the running call, if there is a log.
+pub(crate) fn note(key: &str, value: impl FnOnce() -> String) {
+    if enabled() {
+        let value = value();
+        NOTES.with_borrow_mut(|notes| {
+            let _ = write!(notes, "; {key}={value}");
+        });
+    }
+}
+
+/// How bytes appear in the log: their number and a hash (64-bit FNV-1a).
+pub(crate) fn digest<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut length = 0;
+    for piece in pieces {
+        length += piece.len();
+        for byte in piece {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    format!("{length}:{hash:016x}")
+}
+
+/// Writes the line of a call that has ended with `result`.
+///
+/// # Safety
+/// `words` are the call's arguments, and those that OpenCL says are readable still are.
+pub(crate) unsafe fn line(call: &Call, words: &[u64], result: &str, succeeded: bool) {
+    let Some(file) = &*FILE else { return };
+    let mut text = String::with_capacity(256);
+    text.push_str(call.name);
+    text.push('(');
+    let mut count = 0;
+    let mut dimension = 3;
+    let mut first = true;
+    for (&(name, ty), &word) in call.parameters.iter().zip(words) {
+        if name == "errcode_ret" {
+            continue;
+        }
+        if !first {
+            text.push_str(", ");
+        }
+        first = false;
+        let _ = write!(text, "{name}=");
+        let lists = Lists { count, dimension };
+        // SAFETY: passed on.
+        unsafe { argument(&mut text, name, ty, word, lists, succeeded) };
+        match (name, ty) {
+            ("work_dim", _) => dimension = word,
+            (_, "cl_uint") => count = word,
+            _ => {}
+        }
+    }
+    let notes = NOTES.with_borrow_mut(std::mem::take);
+    let _ = writeln!(text, ") = {result}{notes}");
+    // A full disk must not change what the program sees; the comparison will.
+    let _ = file.lock().write_all(text.as_bytes());
+}
+
+/// How many elements the list arguments have that come next.
+#[derive(Clone, Copy)]
+struct Lists {
+    count: u64,
+    dimension: u64,
+}
+
+/// # Safety
+/// As [`line`].
+unsafe fn argument(
+    text: &mut String,
+    name: &str,
+    ty: &str,
+    word: u64,
+    lists: Lists,
+    succeeded: bool,
+) {
+    let pointer = word as usize as *const c_void;
+    let bare = ty.replace(' ', "");
+    match bare.as_str() {
+        "cl_platform_id" | "cl_device_id" | "cl_context" | "cl_command_queue" | "cl_mem"
+        | "cl_program" | "cl_kernel" | "cl_event" | "cl_sampler" => text.push_str(&handle(word)),
+        _ if pointer.is_null() && bare.starts_with('*') => text.push_str("null"),
+        "*mutcl_event" => {
+            // SAFETY: after success the event was written there.
+            let event = succeeded.then(|| unsafe { pointer.cast::<*mut c_void>().read() });
+            text.push_str(&event.map_or("ptr".to_owned(), |event| handle(event as u64)));
+        }
+        "*constcl_event" | "*constcl_mem" | "*constcl_device_id" | "*constcl_program" => {
+            // SAFETY: a list as long as the count before it says, cut at a length that no
+            // well-meant call has.
+            let list = unsafe { words(pointer, lists.count.min(1024)) };
+            let list: Vec<String> = list.into_iter().map(handle).collect();
+            let _ = write!(text, "[{}]", list.join(","));
+        }
+        "*constsize_t" if name != "lengths" && name != "sizes" => {
+            let length = if name.contains("work") {
+                lists.dimension
+            } else {
+                3
+            };
+            // SAFETY: `work_dim` elements for a launch, 3 for regions and origins.
+            let list = unsafe { words(pointer, length.min(3)) };
+            let _ = write!(text, "{list:?}");
+        }
+        "*constc_char" => {
+            // SAFETY: OpenCL's strings end with NUL.
+            let string = unsafe { CStr::from_ptr(pointer.cast::<c_char>()) };
+            let _ = write!(text, "{:?}", string.to_string_lossy());
+        }
+        "*constcl_context_properties"
+        | "*constcl_queue_properties"
+        | "*constcl_mem_properties"
+        | "*constcl_sampler_properties" => {
+            // SAFETY: such lists end with 0.
+            unsafe { properties(text, pointer) };
+        }
+        "cl_int" => {
+            let _ = write!(text, "{}", word as i32);
+        }
+        "cl_uint" | "cl_bool" | "size_t" | "cl_ulong" => {
+            let _ = write!(text, "{word}");
+        }
+        _ if bare.starts_with('*') => text.push_str("ptr"),
+        _ if bare.ends_with("Callback") || bare.ends_with("Kernel") => {
+            text.push_str(if word == 0 { "null" } else { "fn" });
+        }
+        _ => {
+            let _ = write!(text, "{word:#x}");
+        }
+    }
+}
+
+/// # Safety
+/// `pointer` is NULL or leads to `count` words.
+unsafe fn words(pointer: *const c_void, count: u64) -> Vec<u64> {
+    let pointer = pointer.cast::<usize>();
+    (0..count as usize)
+        // SAFETY: within the length that the function's contract gives.
+        .map(|index| unsafe { pointer.add(index).read() } as u64)
+        .collect()
+}
+
+/// # Safety
+/// `pointer` leads to pairs of words, ended by a name of 0.
+unsafe fn properties(text: &mut String, pointer: *const c_void) {
+    let mut pointer = pointer.cast::<usize>();
+    text.push('[');
+    loop {
+        // SAFETY: not beyond the 0 that ends the list.
+        let name = unsafe { pointer.read() };
+        if name == 0 {
+            break;
+        }
+        // SAFETY: a name is followed by its value.
+        let value = unsafe { pointer.add(1).read() };
+        let _ = write!(text, "{name:#x}:{},", value_of_property(value as u64));
+        // SAFETY: as above.
+        pointer = unsafe { pointer.add(2) };
+    }
+    text.push(']');
+}
+
+fn value_of_property(word: u64) -> String {
+    // A platform's handle is the only address that a property carries here.
+    if word > 0xFFFF_FFFF {
+        handle(word)
+    } else {
+        format!("{word:#x}")
+    }
+}
+
+/// The name of a handle.
+pub(crate) fn handle(word: u64) -> String {
+    let pointer = word as usize as *mut c_void;
+    if pointer.is_null() {
+        return "null".to_owned();
+    }
+    // SAFETY: the application gave it as a handle, so it is one or has been one.
+    match unsafe { object::tag_and_serial(pointer) } {
+        Some((tag, serial)) => format!("{}#{serial}", crate::tag::label(tag)),
+        None => "invalid".to_owned(),
+    }
+}

@@ -1,0 +1,361 @@
+//! Memory objects: buffers and sub-buffers, and what images share with them.
+//!
+//! Not here: transfers (`transfer`, `rect`), maps (`map`), what is special to images (`image`).
+//! Invariant: `address .. address + size` is readable and writable as long as the object is held.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cl_headers::types::*;
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::device::{BASE_ALIGNMENT, Device};
+use crate::error::{ClResult, ensure, fail};
+use crate::image::Image;
+use crate::map::Mapping;
+use crate::object::{Object, Ref, body};
+use crate::{arg, log, tag};
+
+/// Where contents are: memory of our own, counted on the devices, or the application's.
+pub(crate) struct Storage {
+    pub(crate) address: usize,
+    layout: Option<Layout>,
+    counted_on: Vec<Ref<Device>>,
+    size: usize,
+}
+
+impl Storage {
+    /// Counts `size` bytes on every device of the context and allocates them, unless the
+    /// application's memory at `host` is to be used.
+    pub(crate) fn new(context: &Context, size: usize, host: Option<usize>) -> ClResult<Arc<Self>> {
+        let mut storage = Self {
+            address: host.unwrap_or(0),
+            layout: None,
+            counted_on: Vec::new(),
+            size,
+        };
+        for device in &context.devices {
+            // What was counted before is given back when `storage` goes.
+            device.reserve(size as u64)?;
+            storage.counted_on.push(device.clone());
+        }
+        if host.is_none() {
+            let layout = Layout::from_size_align(size, BASE_ALIGNMENT.max(4096))
+                .or(fail(CL_MEM_OBJECT_ALLOCATION_FAILURE))?;
+            // SAFETY: the size is not 0; `create` has checked it.
+            let address = unsafe { alloc_zeroed(layout) };
+            ensure(!address.is_null(), CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
+            storage.address = address.addr();
+            storage.layout = Some(layout);
+        }
+        Ok(Arc::new(storage))
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if let Some(layout) = self.layout {
+            // SAFETY: allocated by `new` with this layout; all objects in it are gone.
+            unsafe { dealloc(self.address as *mut u8, layout) };
+        }
+        for device in &self.counted_on {
+            device.give_back(self.size as u64);
+        }
+    }
+}
+
+type Destructor = (unsafe extern "C" fn(cl_mem, *mut c_void), usize);
+
+/// The body of a memory object.
+pub(crate) struct Memory {
+    pub(crate) context: Ref<Context>,
+    pub(crate) flags: cl_mem_flags,
+    pub(crate) size: usize,
+    pub(crate) address: usize,
+    /// Offset in `parent`.
+    pub(crate) origin: usize,
+    pub(crate) parent: Option<Ref<Memory>>,
+    pub(crate) image: Option<Image>,
+    /// As given with `CL_MEM_USE_HOST_PTR`.
+    host_ptr: usize,
+    properties: Vec<u64>,
+    pub(crate) maps: Mutex<Vec<Mapping>>,
+    destructors: Mutex<Vec<Destructor>>,
+    /// The object's own handle is told to them, when it is dead already.
+    handle: Mutex<usize>,
+    /// Dropped after everything else, so that destructor callbacks come first.
+    storage: Option<Arc<Storage>>,
+}
+
+body!(Memory, tag::MEMORY, CL_INVALID_MEM_OBJECT);
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let handle = *self.handle.lock();
+        for (function, user_data) in self.destructors.get_mut().drain(..).rev() {
+            // SAFETY: the application's function, called once, as it asked.
+            unsafe { function(handle as cl_mem, user_data as *mut c_void) };
+        }
+    }
+}
+
+impl Memory {
+    /// The object whose storage this is, and the offset there.
+    pub(crate) fn root(&self) -> (usize, usize) {
+        (self.address - self.origin, self.origin)
+    }
+
+    pub(crate) fn is_buffer(&self) -> bool {
+        self.image.is_none()
+    }
+}
+
+impl Object<Memory> {
+    /// The buffer behind a handle; an image is none.
+    ///
+    /// # Safety
+    /// `handle` is the application's.
+    pub(crate) unsafe fn borrow_buffer<'a>(handle: cl_mem) -> ClResult<&'a Self> {
+        // SAFETY: passed on.
+        let memory = unsafe { Self::borrow(handle) }?;
+        ensure(memory.is_buffer(), CL_INVALID_MEM_OBJECT)?;
+        Ok(memory)
+    }
+
+    /// Checks that `offset .. offset + size` lies in the object.
+    pub(crate) fn ensure_inside(&self, offset: usize, size: usize) -> ClResult {
+        let end = offset.checked_add(size);
+        ensure(end.is_some_and(|end| end <= self.size), CL_INVALID_VALUE)
+    }
+}
+
+const ACCESS: cl_mem_flags = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
+const HOST_ACCESS: cl_mem_flags =
+    CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+const HOST_PTR: cl_mem_flags = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
+
+/// Checks flags: known ones, at most one of each exclusive group.
+pub(crate) fn check_flags(flags: cl_mem_flags, known: cl_mem_flags) -> ClResult {
+    ensure(flags & !known == 0, CL_INVALID_VALUE)?;
+    ensure((flags & ACCESS).count_ones() <= 1, CL_INVALID_VALUE)?;
+    ensure((flags & HOST_ACCESS).count_ones() <= 1, CL_INVALID_VALUE)?;
+    let use_host = flags & CL_MEM_USE_HOST_PTR != 0;
+    let other = flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR) != 0;
+    ensure(!(use_host && other), CL_INVALID_VALUE)
+}
+
+/// A new object with contents as the flags say; for an image its description.
+///
+/// # Safety
+/// `host_ptr` has `size` bytes, if the flags make use of it.
+pub(crate) unsafe fn create(
+    context: &Object<Context>,
+    properties: Vec<u64>,
+    flags: cl_mem_flags,
+    size: usize,
+    host_ptr: *mut c_void,
+    image: Option<Image>,
+) -> ClResult<cl_mem> {
+    let wants_ptr = flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) != 0;
+    ensure(wants_ptr != host_ptr.is_null(), CL_INVALID_HOST_PTR)?;
+    let host = (flags & CL_MEM_USE_HOST_PTR != 0).then(|| host_ptr.addr());
+    let storage = Storage::new(context, size, host)?;
+    if flags & CL_MEM_COPY_HOST_PTR != 0 {
+        // SAFETY: the application's bytes and our new ones.
+        unsafe { (storage.address as *mut u8).copy_from(host_ptr.cast::<u8>(), size) };
+    }
+    if wants_ptr {
+        // SAFETY: the application's bytes, as many as the object has.
+        let bytes = unsafe { arg::list(size, host_ptr.cast::<u8>()) };
+        log::note("data", || log::digest([bytes]));
+    }
+    let access = if flags & ACCESS == 0 {
+        CL_MEM_READ_WRITE
+    } else {
+        0
+    };
+    let memory = Ref::new(Memory {
+        context: context.hold(),
+        flags: flags | access,
+        size,
+        address: storage.address,
+        origin: 0,
+        parent: None,
+        image,
+        host_ptr: host.unwrap_or(0),
+        properties,
+        maps: Mutex::new(Vec::new()),
+        destructors: Mutex::new(Vec::new()),
+        handle: Mutex::new(0),
+        storage: Some(storage),
+    });
+    *memory.handle.lock() = memory.handle().addr();
+    Ok(memory.publish())
+}
+
+/// A part of a buffer.
+fn create_part(
+    parent: &Object<Memory>,
+    flags: cl_mem_flags,
+    origin: usize,
+    size: usize,
+) -> ClResult<cl_mem> {
+    ensure(parent.parent.is_none(), CL_INVALID_MEM_OBJECT)?;
+    check_flags(flags, ACCESS | HOST_ACCESS)?;
+    let narrower = |group: cl_mem_flags, open: cl_mem_flags| {
+        let (own, theirs) = (flags & group, parent.flags & group);
+        own == 0 || theirs == 0 || theirs == open || own == theirs
+    };
+    ensure(narrower(ACCESS, CL_MEM_READ_WRITE), CL_INVALID_VALUE)?;
+    let host = flags & HOST_ACCESS;
+    let host_fits = narrower(HOST_ACCESS, 0) || host == CL_MEM_HOST_NO_ACCESS;
+    ensure(host_fits, CL_INVALID_VALUE)?;
+    ensure(size > 0, CL_INVALID_BUFFER_SIZE)?;
+    parent.ensure_inside(origin, size)?;
+    let aligned = origin.is_multiple_of(BASE_ALIGNMENT);
+    ensure(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
+    let inherit = |group: cl_mem_flags| match flags & group {
+        0 => parent.flags & group,
+        own => own,
+    };
+    let host_ptr = match parent.host_ptr {
+        0 => 0,
+        address => address + origin,
+    };
+    let memory = Ref::new(Memory {
+        context: parent.context.clone(),
+        flags: inherit(ACCESS) | inherit(HOST_ACCESS) | parent.flags & HOST_PTR,
+        size,
+        address: parent.address + origin,
+        origin,
+        parent: Some(parent.hold()),
+        image: None,
+        host_ptr,
+        properties: Vec::new(),
+        maps: Mutex::new(Vec::new()),
+        destructors: Mutex::new(Vec::new()),
+        handle: Mutex::new(0),
+        storage: parent.storage.clone(),
+    });
+    *memory.handle.lock() = memory.handle().addr();
+    Ok(memory.publish())
+}
+
+pub(crate) mod api {
+    #![allow(non_snake_case, reason = "OpenCL's names")]
+    use super::*;
+    use crate::info::{Info, reply};
+
+    pub(crate) unsafe fn clCreateBuffer(
+        context: cl_context,
+        flags: cl_mem_flags,
+        size: size_t,
+        host_ptr: *mut c_void,
+        errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_mem> {
+        let none = std::ptr::null();
+        // SAFETY: passed on.
+        unsafe { clCreateBufferWithProperties(context, none, flags, size, host_ptr, errcode_ret) }
+    }
+
+    pub(crate) unsafe fn clCreateBufferWithProperties(
+        context: cl_context,
+        properties: *const cl_mem_properties,
+        flags: cl_mem_flags,
+        size: size_t,
+        host_ptr: *mut c_void,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_mem> {
+        // SAFETY: the application's handle.
+        let context = unsafe { Object::<Context>::borrow(context) }?;
+        // SAFETY: the application's list.
+        let properties = unsafe { arg::properties(properties) };
+        // No property of a buffer is known but the end of the list.
+        ensure(properties.len() <= 1, CL_INVALID_PROPERTY)?;
+        check_flags(flags, ACCESS | HOST_ACCESS | HOST_PTR)?;
+        let most = context.devices.iter().map(|device| device.max_allocation());
+        let fits = size > 0 && size as u64 <= most.max().unwrap_or(0);
+        ensure(fits, CL_INVALID_BUFFER_SIZE)?;
+        // SAFETY: the application's memory.
+        unsafe { create(context, properties, flags, size, host_ptr, None) }
+    }
+
+    pub(crate) unsafe fn clCreateSubBuffer(
+        buffer: cl_mem,
+        flags: cl_mem_flags,
+        kind: cl_buffer_create_type,
+        info: *const c_void,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_mem> {
+        // SAFETY: the application's handle.
+        let buffer = unsafe { Object::<Memory>::borrow_buffer(buffer) }?;
+        ensure(kind == CL_BUFFER_CREATE_TYPE_REGION, CL_INVALID_VALUE)?;
+        ensure(!info.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: for this kind of sub-buffer, `info` leads to a region.
+        let region = unsafe { info.cast::<cl_buffer_region>().read() };
+        log::note("region", || format!("{}+{}", region.origin, region.size));
+        create_part(buffer, flags, region.origin, region.size)
+    }
+
+    pub(crate) unsafe fn clSetMemObjectDestructorCallback(
+        memory: cl_mem,
+        pfn_notify: MemCallback,
+        user_data: *mut c_void,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let memory = unsafe { Object::<Memory>::borrow(memory) }?;
+        let Some(function) = pfn_notify else {
+            return fail(CL_INVALID_VALUE);
+        };
+        let mut destructors = memory.destructors.lock();
+        destructors.push((function, user_data as usize));
+        Ok(())
+    }
+
+    pub(crate) unsafe fn clRetainMemObject(memory: cl_mem) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Memory>::borrow(memory) }?.retain();
+        Ok(())
+    }
+
+    pub(crate) unsafe fn clReleaseMemObject(memory: cl_mem) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Memory>::borrow(memory) }?.release()
+    }
+
+    pub(crate) unsafe fn clGetMemObjectInfo(
+        memory: cl_mem,
+        name: cl_mem_info,
+        size: size_t,
+        value: *mut c_void,
+        size_ret: *mut size_t,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let memory = unsafe { Object::<Memory>::borrow(memory) }?;
+        let kind = memory
+            .image
+            .as_ref()
+            .map_or(CL_MEM_OBJECT_BUFFER, |image| image.kind);
+        let parent = memory.parent.as_ref();
+        let answer = match name {
+            CL_MEM_TYPE => Info::uint(kind),
+            CL_MEM_FLAGS => Info::ulong(memory.flags),
+            CL_MEM_SIZE => Info::size(memory.size),
+            CL_MEM_HOST_PTR => Info::size(memory.host_ptr),
+            CL_MEM_MAP_COUNT => Info::uint(memory.maps.lock().len() as cl_uint),
+            CL_MEM_REFERENCE_COUNT => Info::uint(memory.references()),
+            CL_MEM_CONTEXT => Info::handle(memory.context.handle()),
+            CL_MEM_ASSOCIATED_MEMOBJECT => {
+                Info::handle(parent.map_or(std::ptr::null_mut(), |parent| parent.handle()))
+            }
+            CL_MEM_OFFSET => Info::size(memory.origin),
+            CL_MEM_USES_SVM_POINTER => Info::bool(false),
+            CL_MEM_PROPERTIES => Info::ulongs(&memory.properties),
+            _ => return fail(CL_INVALID_VALUE),
+        };
+        // SAFETY: the application's memory.
+        unsafe { reply(answer, size, value, size_ret) }
+    }
+}

@@ -1,0 +1,542 @@
+//! Programs: created from source, binaries, IL or built-in kernels, or by linking.
+//!
+//! Not here: what building does to the text (`build`). Invariant: `builds` has one entry for each
+//! device, in the order of `devices`.
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cl_headers::types::*;
+use parking_lot::Mutex;
+
+use crate::build::{self, Options};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{ClResult, Code, ensure, fail};
+use crate::object::{Object, Ref, body};
+use crate::source::Signature;
+use crate::{arg, engine, tag};
+
+/// What a program was made from.
+pub(crate) enum Origin {
+    Source(String),
+    /// The module, and the declarations of its kernels.
+    Il(Vec<u8>, String),
+    Binary,
+    BuiltIn,
+    Linked,
+}
+
+/// The last build for one device.
+#[derive(Clone)]
+pub(crate) struct Build {
+    pub(crate) status: cl_build_status,
+    pub(crate) options: String,
+    pub(crate) log: String,
+    /// What there is of the program for this device.
+    pub(crate) object: Option<Arc<build::Object>>,
+}
+
+impl Build {
+    fn none(object: Option<build::Object>) -> Self {
+        Self {
+            status: CL_BUILD_NONE,
+            options: String::new(),
+            log: String::new(),
+            object: object.map(Arc::new),
+        }
+    }
+
+    /// The outcome of a build.
+    fn of(options: &str, outcome: Result<build::Object, String>) -> Self {
+        let (status, log, object) = match outcome {
+            Ok(object) => (CL_BUILD_SUCCESS, String::new(), Some(Arc::new(object))),
+            Err(log) => (CL_BUILD_ERROR, log + "\n", None),
+        };
+        Self {
+            status,
+            options: options.to_owned(),
+            log,
+            object,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> cl_program_binary_type {
+        let object = self.object.as_ref();
+        object.map_or(CL_PROGRAM_BINARY_TYPE_NONE, |object| object.kind)
+    }
+
+    /// What kernels are made from, once it has been built.
+    pub(crate) fn executable(&self) -> Option<&Arc<build::Object>> {
+        let built = self.status == CL_BUILD_SUCCESS;
+        let object = self.object.as_ref().filter(|_| built);
+        object.filter(|object| object.kind == CL_PROGRAM_BINARY_TYPE_EXECUTABLE)
+    }
+}
+
+/// The body of a program.
+pub(crate) struct Program {
+    pub(crate) context: Ref<Context>,
+    pub(crate) devices: Vec<Ref<Device>>,
+    pub(crate) origin: Origin,
+    pub(crate) builds: Mutex<Vec<Build>>,
+    /// Kernels that exist of it.
+    pub(crate) kernels: AtomicUsize,
+}
+
+body!(Program, tag::PROGRAM, CL_INVALID_PROGRAM);
+
+impl Program {
+    pub(crate) fn create(
+        context: &Object<Context>,
+        devices: Vec<Ref<Device>>,
+        origin: Origin,
+        builds: Vec<Build>,
+    ) -> Ref<Self> {
+        Ref::new(Self {
+            context: context.hold(),
+            devices,
+            origin,
+            builds: Mutex::new(builds),
+            kernels: AtomicUsize::new(0),
+        })
+    }
+
+    /// A program that has not been built for any device.
+    fn unbuilt(context: &Object<Context>, origin: Origin) -> Ref<Self> {
+        let builds = vec![Build::none(None); context.devices.len()];
+        Self::create(context, context.devices.clone(), origin, builds)
+    }
+
+    /// The kernels that are the same for all devices it is built for.
+    pub(crate) fn signatures(&self) -> ClResult<Vec<Arc<Signature>>> {
+        let builds = self.builds.lock();
+        let mut executables = builds.iter().filter_map(Build::executable);
+        let first = executables
+            .next()
+            .ok_or(Code(CL_INVALID_PROGRAM_EXECUTABLE))?;
+        Ok(first.kernels.clone())
+    }
+
+    pub(crate) fn place_of(&self, device: &Object<Device>) -> ClResult<usize> {
+        let mut own = self.devices.iter();
+        let place = own.position(|own| own.handle() == device.handle());
+        place.ok_or(Code(CL_INVALID_DEVICE))
+    }
+
+    /// Places of the devices a call names; all of them for none.
+    ///
+    /// # Safety
+    /// The list is the application's.
+    unsafe fn places(&self, count: cl_uint, list: *const cl_device_id) -> ClResult<Vec<usize>> {
+        ensure((count == 0) == list.is_null(), CL_INVALID_VALUE)?;
+        if list.is_null() {
+            return Ok((0..self.devices.len()).collect());
+        }
+        // SAFETY: the application's list.
+        let devices = unsafe { arg::objects::<Device>(count, list) }?;
+        devices
+            .into_iter()
+            .map(|device| self.place_of(device))
+            .collect()
+    }
+
+    fn ensure_no_kernels(&self) -> ClResult {
+        let kernels = self.kernels.load(Ordering::Acquire);
+        ensure(kernels == 0, CL_INVALID_OPERATION)
+    }
+}
+
+/// A callback of a build with its user data.
+#[derive(Clone, Copy)]
+struct Notify {
+    function: ProgramCallback,
+    user_data: usize,
+}
+
+impl Notify {
+    fn new(function: ProgramCallback, user_data: *mut c_void) -> ClResult<Self> {
+        let without = function.is_none() && !user_data.is_null();
+        ensure(!without, CL_INVALID_VALUE)?;
+        Ok(Self {
+            function,
+            user_data: user_data.addr(),
+        })
+    }
+
+    /// With a callback, lets it be called and hides the outcome, which is then in the build.
+    fn deliver(self, program: Ref<Program>, outcome: ClResult) -> ClResult {
+        let Some(function) = self.function else {
+            return outcome;
+        };
+        engine::notify_soon(Box::new(move || {
+            program.lend();
+            // SAFETY: the application's function, called once, as it asked.
+            unsafe { function(program.handle(), self.user_data as *mut c_void) };
+            // If the application released it once too often, that is its own affair.
+            let _ = program.release();
+        }));
+        Ok(())
+    }
+}
+
+/// Builds (with `headers` absent) or compiles.
+fn build(
+    program: &Object<Program>,
+    places: &[usize],
+    text: &str,
+    options: &Options,
+    headers: Option<&[(String, String)]>,
+) -> ClResult {
+    let kind = match headers {
+        None => CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
+        Some(_) => CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT,
+    };
+    let mut builds = program.builds.lock();
+    let mut failed = false;
+    for &place in places {
+        let known = builds[place].object.clone();
+        let outcome = match (&program.origin, known) {
+            (Origin::Source(source), _) => {
+                build::compile(source, options, headers.unwrap_or_default(), kind)
+            }
+            (Origin::Il(_, declarations), _) => build::compile(declarations, options, &[], kind),
+            (_, Some(object)) => build::link(&[&*object], options),
+            (_, None) => return fail(CL_INVALID_BINARY),
+        };
+        failed |= outcome.is_err();
+        builds[place] = Build::of(text, outcome);
+    }
+    match (failed, headers) {
+        (false, _) => Ok(()),
+        (true, None) => fail(CL_BUILD_PROGRAM_FAILURE),
+        (true, Some(_)) => fail(CL_COMPILE_PROGRAM_FAILURE),
+    }
+}
+
+/// Links what the inputs hold for each device.
+fn link(
+    context: &Object<Context>,
+    devices: Vec<Ref<Device>>,
+    inputs: &[&Object<Program>],
+    text: &str,
+    options: &Options,
+) -> ClResult<(Ref<Program>, bool)> {
+    let mut builds = Vec::new();
+    for device in &devices {
+        let objects = inputs.iter().map(|input| {
+            let place = input.place_of(device).ok()?;
+            let object = input.builds.lock()[place].object.clone()?;
+            (object.kind != CL_PROGRAM_BINARY_TYPE_EXECUTABLE).then_some(object)
+        });
+        let objects: Vec<_> = objects.collect();
+        let present = objects.iter().flatten().count();
+        let all_or_none = present == 0 || present == inputs.len();
+        ensure(all_or_none, CL_INVALID_OPERATION)?;
+        builds.push(if present == 0 {
+            Build::none(None)
+        } else {
+            let objects: Vec<_> = objects.iter().flatten().map(|object| &**object).collect();
+            Build::of(text, build::link(&objects, options))
+        });
+    }
+    let some = builds.iter().any(|build| build.status != CL_BUILD_NONE);
+    ensure(some, CL_INVALID_OPERATION)?;
+    let failed = builds.iter().any(|build| build.status == CL_BUILD_ERROR);
+    let program = Program::create(context, devices, Origin::Linked, builds);
+    Ok((program, failed))
+}
+
+pub(crate) mod api {
+    #![allow(non_snake_case, reason = "OpenCL's names")]
+    #![allow(clippy::too_many_arguments, reason = "OpenCL's functions")]
+    use super::*;
+    use crate::device::BUILT_IN_SOURCE;
+    use crate::{entry, il, log, source};
+
+    pub(crate) use crate::program_info::api::*;
+
+    pub(crate) unsafe fn clCreateProgramWithSource(
+        context: cl_context,
+        count: cl_uint,
+        strings: *mut *const c_char,
+        lengths: *const size_t,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_program> {
+        // SAFETY: the application's handle.
+        let context = unsafe { Object::<Context>::borrow(context) }?;
+        ensure(count > 0 && !strings.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: the application's list.
+        let strings = unsafe { arg::list(count as usize, strings.cast_const()) };
+        // SAFETY: the application's list, of the same length.
+        let lengths = unsafe { arg::list(count as usize, lengths) };
+        let mut text = Vec::new();
+        for (place, &string) in strings.iter().enumerate() {
+            ensure(!string.is_null(), CL_INVALID_VALUE)?;
+            text.extend_from_slice(match lengths.get(place) {
+                // SAFETY: a string ended by NUL.
+                None | Some(0) => unsafe { std::ffi::CStr::from_ptr(string) }.to_bytes(),
+                // SAFETY: a string of this length.
+                Some(&length) => unsafe { arg::list(length, string.cast::<u8>()) },
+            });
+        }
+        log::note("source", || log::digest([&text[..]]));
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(Program::unbuilt(context, Origin::Source(text)).publish())
+    }
+
+    pub(crate) unsafe fn clCreateProgramWithIL(
+        context: cl_context,
+        il: *const c_void,
+        length: size_t,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_program> {
+        // SAFETY: the application's handle.
+        let context = unsafe { Object::<Context>::borrow(context) }?;
+        let able = context.devices.iter().any(|device| device.settings.il);
+        ensure(able, CL_INVALID_OPERATION)?;
+        ensure(!il.is_null() && length > 0, CL_INVALID_VALUE)?;
+        // SAFETY: the application's bytes.
+        let module = unsafe { arg::list(length, il.cast::<u8>()) };
+        log::note("il", || log::digest([module]));
+        let declarations = il::declarations(module).ok_or(Code(CL_INVALID_VALUE))?;
+        let origin = Origin::Il(module.to_vec(), declarations);
+        Ok(Program::unbuilt(context, origin).publish())
+    }
+
+    pub(crate) unsafe fn clCreateProgramWithBinary(
+        context: cl_context,
+        num_devices: cl_uint,
+        device_list: *const cl_device_id,
+        lengths: *const size_t,
+        binaries: *mut *const c_uchar,
+        binary_status: *mut cl_int,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_program> {
+        // SAFETY: the application's handle.
+        let context = unsafe { Object::<Context>::borrow(context) }?;
+        // SAFETY: the application's list.
+        let devices = unsafe { devices_of(context, num_devices, device_list) }?;
+        ensure(!lengths.is_null() && !binaries.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: one for each device.
+        let lengths = unsafe { arg::list(devices.len(), lengths) };
+        // SAFETY: one for each device.
+        let binaries = unsafe { arg::list(devices.len(), binaries.cast_const()) };
+        let mut builds = Vec::new();
+        let mut outcome = Ok(());
+        for (place, device) in devices.iter().enumerate() {
+            let given = !binaries[place].is_null() && lengths[place] > 0;
+            let status = if given {
+                // SAFETY: the application's bytes.
+                let bytes = unsafe { arg::list(lengths[place], binaries[place]) };
+                log::note("binary", || log::digest([bytes]));
+                let object = build::Object::from_binary(&device.settings.name, bytes);
+                let good = object.is_some();
+                builds.push(Build::none(object));
+                if good { CL_SUCCESS } else { CL_INVALID_BINARY }
+            } else {
+                builds.push(Build::none(None));
+                CL_INVALID_VALUE
+            };
+            if !binary_status.is_null() {
+                // SAFETY: one for each device.
+                unsafe { binary_status.add(place).write(status) };
+            }
+            if status != CL_SUCCESS && outcome.is_ok() {
+                outcome = fail(status);
+            }
+        }
+        outcome?;
+        Ok(Program::create(context, devices, Origin::Binary, builds).publish())
+    }
+
+    pub(crate) unsafe fn clCreateProgramWithBuiltInKernels(
+        context: cl_context,
+        num_devices: cl_uint,
+        device_list: *const cl_device_id,
+        kernel_names: *const c_char,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_program> {
+        // SAFETY: the application's handle.
+        let context = unsafe { Object::<Context>::borrow(context) }?;
+        // SAFETY: the application's list.
+        let devices = unsafe { devices_of(context, num_devices, device_list) }?;
+        ensure(!kernel_names.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: the application's string.
+        let names = unsafe { arg::text(kernel_names) };
+        let offered = source::kernels(BUILT_IN_SOURCE);
+        let mut declarations = String::new();
+        for name in names.split(';').map(str::trim) {
+            ensure(
+                offered.iter().any(|kernel| kernel.name == name),
+                CL_INVALID_VALUE,
+            )?;
+            let mut lines = BUILT_IN_SOURCE.lines();
+            declarations.extend(lines.find(|line| line.contains(&format!(" {name}("))));
+        }
+        let kind = CL_PROGRAM_BINARY_TYPE_EXECUTABLE;
+        let object = Ok(build::Object::new(kind, true, declarations));
+        let builds = vec![Build::of("", object); devices.len()];
+        Ok(Program::create(context, devices, Origin::BuiltIn, builds).publish())
+    }
+
+    /// A list of devices of the context that must not be empty.
+    ///
+    /// # Safety
+    /// The list is the application's.
+    unsafe fn devices_of(
+        context: &Context,
+        count: cl_uint,
+        list: *const cl_device_id,
+    ) -> ClResult<Vec<Ref<Device>>> {
+        ensure(count > 0 && !list.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: the application's list.
+        let devices = unsafe { arg::objects::<Device>(count, list) }?;
+        ensure(
+            devices.iter().all(|device| context.has(device)),
+            CL_INVALID_DEVICE,
+        )?;
+        Ok(devices.into_iter().map(Object::hold).collect())
+    }
+
+    pub(crate) unsafe fn clRetainProgram(program: cl_program) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Program>::borrow(program) }?.retain();
+        Ok(())
+    }
+
+    pub(crate) unsafe fn clReleaseProgram(program: cl_program) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Program>::borrow(program) }?.release()
+    }
+
+    pub(crate) unsafe fn clBuildProgram(
+        program: cl_program,
+        num_devices: cl_uint,
+        device_list: *const cl_device_id,
+        options: *const c_char,
+        pfn_notify: ProgramCallback,
+        user_data: *mut c_void,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let program = unsafe { Object::<Program>::borrow(program) }?;
+        // SAFETY: the application's list.
+        let places = unsafe { program.places(num_devices, device_list) }?;
+        let notify = Notify::new(pfn_notify, user_data)?;
+        // SAFETY: the application's string.
+        let text = unsafe { arg::text(options) };
+        let options = Options::parse(&text, CL_INVALID_BUILD_OPTIONS)?;
+        program.ensure_no_kernels()?;
+        let linked = matches!(program.origin, Origin::Linked | Origin::BuiltIn);
+        ensure(!linked, CL_INVALID_OPERATION)?;
+        let outcome = build(program, &places, &text, &options, None);
+        notify.deliver(program.hold(), outcome)
+    }
+
+    pub(crate) unsafe fn clCompileProgram(
+        program: cl_program,
+        num_devices: cl_uint,
+        device_list: *const cl_device_id,
+        options: *const c_char,
+        num_input_headers: cl_uint,
+        input_headers: *const cl_program,
+        header_include_names: *mut *const c_char,
+        pfn_notify: ProgramCallback,
+        user_data: *mut c_void,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let program = unsafe { Object::<Program>::borrow(program) }?;
+        // SAFETY: the application's list.
+        let places = unsafe { program.places(num_devices, device_list) }?;
+        let none = num_input_headers == 0;
+        let matching = none == input_headers.is_null() && none == header_include_names.is_null();
+        ensure(matching, CL_INVALID_VALUE)?;
+        let notify = Notify::new(pfn_notify, user_data)?;
+        // SAFETY: the application's list.
+        let programs = unsafe { arg::objects::<Program>(num_input_headers, input_headers) }?;
+        // SAFETY: a name for each.
+        let names = unsafe { arg::list(programs.len(), header_include_names.cast_const()) };
+        let mut headers = Vec::new();
+        for (header, &name) in programs.into_iter().zip(names) {
+            let Origin::Source(source) = &header.origin else {
+                return fail(CL_INVALID_OPERATION);
+            };
+            // SAFETY: the application's string.
+            let name = unsafe { arg::text(name) };
+            log::note("header", || format!("{name:?}"));
+            headers.push((name.into_owned(), source.clone()));
+        }
+        // SAFETY: the application's string.
+        let text = unsafe { arg::text(options) };
+        let options = Options::parse(&text, CL_INVALID_COMPILER_OPTIONS)?;
+        program.ensure_no_kernels()?;
+        let has_source = matches!(program.origin, Origin::Source(_) | Origin::Il(..));
+        ensure(has_source, CL_INVALID_OPERATION)?;
+        let outcome = build(program, &places, &text, &options, Some(&headers));
+        notify.deliver(program.hold(), outcome)
+    }
+
+    pub(crate) unsafe fn clLinkProgram(
+        context: cl_context,
+        num_devices: cl_uint,
+        device_list: *const cl_device_id,
+        options: *const c_char,
+        num_input_programs: cl_uint,
+        input_programs: *const cl_program,
+        pfn_notify: ProgramCallback,
+        user_data: *mut c_void,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_program> {
+        // SAFETY: the application's handle.
+        let context = unsafe { Object::<Context>::borrow(context) }?;
+        ensure(
+            (num_devices == 0) == device_list.is_null(),
+            CL_INVALID_VALUE,
+        )?;
+        let devices = if device_list.is_null() {
+            context.devices.clone()
+        } else {
+            // SAFETY: the application's list.
+            unsafe { devices_of(context, num_devices, device_list) }?
+        };
+        let some = num_input_programs > 0 && !input_programs.is_null();
+        ensure(some, CL_INVALID_VALUE)?;
+        // SAFETY: the application's list.
+        let inputs = unsafe { arg::objects::<Program>(num_input_programs, input_programs) }?;
+        let notify = Notify::new(pfn_notify, user_data)?;
+        // SAFETY: the application's string.
+        let text = unsafe { arg::text(options) };
+        let options = Options::parse(&text, CL_INVALID_LINKER_OPTIONS)?;
+        let (program, failed) = link(context, devices, &inputs, &text, &options)?;
+        let handle = program.share();
+        let outcome = ensure(!failed, CL_LINK_PROGRAM_FAILURE);
+        // A failed link gives both a program, for its log, and an error.
+        if let Err(Code(code)) = notify.deliver(program, outcome) {
+            entry::also_fail(code);
+        }
+        Ok(handle)
+    }
+
+    pub(crate) unsafe fn clSetProgramReleaseCallback(
+        program: cl_program,
+        _pfn_notify: ProgramCallback,
+        _user_data: *mut c_void,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Program>::borrow(program) }?;
+        fail(CL_INVALID_OPERATION)
+    }
+
+    pub(crate) unsafe fn clSetProgramSpecializationConstant(
+        program: cl_program,
+        _id: cl_uint,
+        _size: size_t,
+        _value: *const c_void,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Program>::borrow(program) }?;
+        // Modules are not read closely enough to know any constant.
+        fail(CL_INVALID_OPERATION)
+    }
+}

@@ -1,0 +1,272 @@
+//! Command queues.
+//!
+//! Not here: the running of what is in them (`engine`), and the enqueues (by their nouns).
+//! Invariant: a queue's lock is held for the length of a push, or in instant mode of one command;
+//! never while the application is called.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cl_headers::types::*;
+use parking_lot::Mutex;
+
+use crate::command::{Command, Enqueue, Rank, Work};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{ClResult, ensure, fail};
+use crate::event::Event;
+use crate::object::{Object, Ref, body};
+use crate::{arg, engine, tag};
+
+/// The body of a queue.
+pub(crate) struct Queue {
+    pub(crate) context: Ref<Context>,
+    pub(crate) device: Ref<Device>,
+    properties: cl_command_queue_properties,
+    /// As `clCreateCommandQueueWithProperties` was given them, with the closing 0; else empty.
+    property_list: Vec<u64>,
+    /// Commands that the engine has not taken yet.
+    pub(crate) inbox: Mutex<Vec<Command>>,
+    /// Commands that have not ended. Raised under the inbox's lock.
+    pub(crate) open: AtomicUsize,
+}
+
+body!(Queue, tag::QUEUE, CL_INVALID_COMMAND_QUEUE, abandoned abandoned);
+
+/// Releasing a queue flushes it; and the engine may forget it when it is empty.
+fn abandoned(_queue: &Object<Queue>) {
+    engine::ring();
+}
+
+impl Queue {
+    pub(crate) fn profiling(&self) -> bool {
+        self.properties & CL_QUEUE_PROFILING_ENABLE != 0
+    }
+
+    pub(crate) fn out_of_order(&self) -> bool {
+        self.properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0
+    }
+}
+
+/// Makes a queue and shows it to the engine.
+///
+/// # Safety
+/// The handles are the application's.
+unsafe fn create(
+    context: cl_context,
+    device: cl_device_id,
+    properties: cl_command_queue_properties,
+    property_list: Vec<u64>,
+) -> ClResult<cl_command_queue> {
+    // SAFETY: the application's handle.
+    let context = unsafe { Object::<Context>::borrow(context) }?;
+    // SAFETY: the application's handle.
+    let device = unsafe { Object::<Device>::borrow(device) }?;
+    ensure(context.has(device), CL_INVALID_DEVICE)?;
+    let known = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE
+        | CL_QUEUE_PROFILING_ENABLE
+        | CL_QUEUE_ON_DEVICE
+        | CL_QUEUE_ON_DEVICE_DEFAULT;
+    ensure(properties & !known == 0, CL_INVALID_VALUE)?;
+    let offered = device.queue_properties();
+    ensure(properties & !offered == 0, CL_INVALID_QUEUE_PROPERTIES)?;
+    let queue = Ref::new(Queue {
+        context: context.hold(),
+        device: device.hold(),
+        properties,
+        property_list,
+        inbox: Mutex::new(Vec::new()),
+        open: AtomicUsize::new(0),
+    });
+    let handle = queue.share();
+    engine::adopt(queue);
+    Ok(handle)
+}
+
+/// Waits for all commands enqueued so far.
+///
+/// # Safety
+/// `queue` is the application's handle.
+unsafe fn finish(queue: cl_command_queue) -> ClResult {
+    // SAFETY: passed on; no list, no event.
+    let mut enqueue = unsafe {
+        Enqueue::begin(
+            queue,
+            CL_COMMAND_MARKER,
+            0,
+            std::ptr::null(),
+            std::ptr::null_mut(),
+        )
+    }?;
+    if enqueue.queue.open.load(Ordering::Acquire) == 0 {
+        return Ok(());
+    }
+    enqueue.rank = Rank::Marker;
+    enqueue.blocking = true;
+    // SAFETY: no event is wanted.
+    unsafe { enqueue.submit(Work::Nothing) }
+}
+
+pub(crate) mod api {
+    #![allow(non_snake_case, reason = "OpenCL's names")]
+    use std::ffi::c_void;
+
+    use super::*;
+    use crate::info::{Info, reply};
+
+    pub(crate) unsafe fn clCreateCommandQueue(
+        context: cl_context,
+        device: cl_device_id,
+        properties: cl_command_queue_properties,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_command_queue> {
+        // SAFETY: passed on.
+        unsafe { create(context, device, properties, Vec::new()) }
+    }
+
+    pub(crate) unsafe fn clCreateCommandQueueWithProperties(
+        context: cl_context,
+        device: cl_device_id,
+        properties: *const cl_queue_properties,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_command_queue> {
+        // SAFETY: the application's list, ended by 0.
+        let list = unsafe { arg::properties(properties) };
+        let mut flags = 0;
+        for pair in list.chunks_exact(2) {
+            match u32::try_from(pair[0]) {
+                Ok(CL_QUEUE_PROPERTIES) => flags = pair[1],
+                // There are no queues on the device, so no size of one.
+                Ok(CL_QUEUE_SIZE) => return fail(CL_INVALID_QUEUE_PROPERTIES),
+                _ => return fail(CL_INVALID_VALUE),
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { create(context, device, flags, list) }
+    }
+
+    pub(crate) unsafe fn clSetCommandQueueProperty(
+        queue: cl_command_queue,
+        _properties: cl_command_queue_properties,
+        _enable: cl_bool,
+        _old: *mut cl_command_queue_properties,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Queue>::borrow(queue) }?;
+        fail(CL_INVALID_OPERATION)
+    }
+
+    pub(crate) unsafe fn clSetDefaultDeviceCommandQueue(
+        context: cl_context,
+        device: cl_device_id,
+        _queue: cl_command_queue,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Context>::borrow(context) }?;
+        // SAFETY: the application's handle.
+        unsafe { Object::<Device>::borrow(device) }?;
+        fail(CL_INVALID_OPERATION)
+    }
+
+    pub(crate) unsafe fn clRetainCommandQueue(queue: cl_command_queue) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Queue>::borrow(queue) }?.retain();
+        Ok(())
+    }
+
+    pub(crate) unsafe fn clReleaseCommandQueue(queue: cl_command_queue) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Queue>::borrow(queue) }?.release()
+    }
+
+    pub(crate) unsafe fn clGetCommandQueueInfo(
+        queue: cl_command_queue,
+        name: cl_command_queue_info,
+        size: size_t,
+        value: *mut c_void,
+        size_ret: *mut size_t,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let queue = unsafe { Object::<Queue>::borrow(queue) }?;
+        let answer = match name {
+            CL_QUEUE_CONTEXT => Info::handle(queue.context.handle()),
+            CL_QUEUE_DEVICE => Info::handle(queue.device.handle()),
+            CL_QUEUE_REFERENCE_COUNT => Info::uint(queue.references()),
+            CL_QUEUE_PROPERTIES => Info::ulong(queue.properties),
+            CL_QUEUE_PROPERTIES_ARRAY => Info::ulongs(&queue.property_list),
+            CL_QUEUE_DEVICE_DEFAULT => Info::handle(std::ptr::null_mut()),
+            CL_QUEUE_SIZE => return fail(CL_INVALID_COMMAND_QUEUE),
+            _ => return fail(CL_INVALID_VALUE),
+        };
+        // SAFETY: the application's memory.
+        unsafe { reply(answer, size, value, size_ret) }
+    }
+
+    pub(crate) unsafe fn clFlush(queue: cl_command_queue) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Queue>::borrow(queue) }?;
+        engine::ring();
+        Ok(())
+    }
+
+    pub(crate) unsafe fn clFinish(queue: cl_command_queue) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { finish(queue) }
+    }
+
+    pub(crate) unsafe fn clEnqueueMarkerWithWaitList(
+        queue: cl_command_queue,
+        count: cl_uint,
+        list: *const cl_event,
+        event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        let mut enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_MARKER, count, list, event) }?;
+        if count == 0 {
+            enqueue.rank = Rank::Marker;
+        }
+        // SAFETY: passed on.
+        unsafe { enqueue.submit(Work::Nothing) }
+    }
+
+    pub(crate) unsafe fn clEnqueueBarrierWithWaitList(
+        queue: cl_command_queue,
+        count: cl_uint,
+        list: *const cl_event,
+        event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        let mut enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_BARRIER, count, list, event) }?;
+        enqueue.rank = Rank::Barrier;
+        // SAFETY: passed on.
+        unsafe { enqueue.submit(Work::Nothing) }
+    }
+
+    pub(crate) unsafe fn clEnqueueMarker(
+        queue: cl_command_queue,
+        event: *mut cl_event,
+    ) -> ClResult {
+        ensure(!event.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: passed on.
+        unsafe { clEnqueueMarkerWithWaitList(queue, 0, std::ptr::null(), event) }
+    }
+
+    pub(crate) unsafe fn clEnqueueBarrier(queue: cl_command_queue) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { clEnqueueBarrierWithWaitList(queue, 0, std::ptr::null(), std::ptr::null_mut()) }
+    }
+
+    pub(crate) unsafe fn clEnqueueWaitForEvents(
+        queue: cl_command_queue,
+        count: cl_uint,
+        list: *const cl_event,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Queue>::borrow(queue) }?;
+        ensure(count > 0 && !list.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: the application's list.
+        let events = unsafe { arg::objects::<Event>(count, list) }?;
+        drop(events);
+        // SAFETY: passed on.
+        unsafe { clEnqueueBarrierWithWaitList(queue, count, list, std::ptr::null_mut()) }
+    }
+}

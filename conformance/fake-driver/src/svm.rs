@@ -1,0 +1,190 @@
+//! Shared virtual memory, pipes, sub-groups: what the driver does not have.
+//!
+//! Invariant: every function here answers as OpenCL 3.0 (appendix on optional features) says for a
+//! device without the feature.
+
+use std::ffi::c_void;
+
+use cl_headers::types::*;
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{ClResult, fail};
+use crate::kernel::Kernel;
+use crate::memory::Memory;
+use crate::object::Object;
+use crate::queue::Queue;
+
+pub(crate) mod api {
+    #![allow(non_snake_case, reason = "OpenCL's names")]
+    #![allow(clippy::too_many_arguments, reason = "OpenCL's functions")]
+    use super::*;
+
+    /// # Safety
+    /// `queue` is the application's handle.
+    unsafe fn no_svm(queue: cl_command_queue) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Queue>::borrow(queue) }?;
+        fail(CL_INVALID_OPERATION)
+    }
+
+    pub(crate) unsafe fn clSVMAlloc(
+        _context: cl_context,
+        _flags: cl_svm_mem_flags,
+        _size: size_t,
+        _alignment: cl_uint,
+    ) -> ClResult<*mut c_void> {
+        Ok(std::ptr::null_mut())
+    }
+
+    pub(crate) unsafe fn clSVMFree(_context: cl_context, _pointer: *mut c_void) -> ClResult {
+        Ok(())
+    }
+
+    pub(crate) unsafe fn clEnqueueSVMFree(
+        queue: cl_command_queue,
+        _num: cl_uint,
+        _pointers: *mut *mut c_void,
+        _callback: SvmFreeCallback,
+        _user_data: *mut c_void,
+        _count: cl_uint,
+        _list: *const cl_event,
+        _event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { no_svm(queue) }
+    }
+
+    pub(crate) unsafe fn clEnqueueSVMMemcpy(
+        queue: cl_command_queue,
+        _blocking: cl_bool,
+        _to: *mut c_void,
+        _from: *const c_void,
+        _size: size_t,
+        _count: cl_uint,
+        _list: *const cl_event,
+        _event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { no_svm(queue) }
+    }
+
+    pub(crate) unsafe fn clEnqueueSVMMemFill(
+        queue: cl_command_queue,
+        _pointer: *mut c_void,
+        _pattern: *const c_void,
+        _pattern_size: size_t,
+        _size: size_t,
+        _count: cl_uint,
+        _list: *const cl_event,
+        _event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { no_svm(queue) }
+    }
+
+    pub(crate) unsafe fn clEnqueueSVMMap(
+        queue: cl_command_queue,
+        _blocking: cl_bool,
+        _flags: cl_map_flags,
+        _pointer: *mut c_void,
+        _size: size_t,
+        _count: cl_uint,
+        _list: *const cl_event,
+        _event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { no_svm(queue) }
+    }
+
+    pub(crate) unsafe fn clEnqueueSVMUnmap(
+        queue: cl_command_queue,
+        _pointer: *mut c_void,
+        _count: cl_uint,
+        _list: *const cl_event,
+        _event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { no_svm(queue) }
+    }
+
+    pub(crate) unsafe fn clEnqueueSVMMigrateMem(
+        queue: cl_command_queue,
+        _num: cl_uint,
+        _pointers: *mut *const c_void,
+        _sizes: *const size_t,
+        _flags: cl_mem_migration_flags,
+        _count: cl_uint,
+        _list: *const cl_event,
+        _event: *mut cl_event,
+    ) -> ClResult {
+        // SAFETY: passed on.
+        unsafe { no_svm(queue) }
+    }
+
+    pub(crate) unsafe fn clSetKernelArgSVMPointer(
+        kernel: cl_kernel,
+        _index: cl_uint,
+        _value: *const c_void,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Kernel>::borrow(kernel) }?;
+        fail(CL_INVALID_OPERATION)
+    }
+
+    pub(crate) unsafe fn clSetKernelExecInfo(
+        kernel: cl_kernel,
+        _name: cl_kernel_exec_info,
+        _size: size_t,
+        _value: *const c_void,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Kernel>::borrow(kernel) }?;
+        fail(CL_INVALID_OPERATION)
+    }
+
+    pub(crate) unsafe fn clCreatePipe(
+        context: cl_context,
+        _flags: cl_mem_flags,
+        _packet_size: cl_uint,
+        _max_packets: cl_uint,
+        _properties: *const cl_pipe_properties,
+        _errcode_ret: *mut cl_int,
+    ) -> ClResult<cl_mem> {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Context>::borrow(context) }?;
+        fail(CL_INVALID_OPERATION)
+    }
+
+    pub(crate) unsafe fn clGetPipeInfo(
+        pipe: cl_mem,
+        _name: cl_pipe_info,
+        _size: size_t,
+        _value: *mut c_void,
+        _size_ret: *mut size_t,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Memory>::borrow(pipe) }?;
+        // A live object, but no pipe.
+        fail(CL_INVALID_MEM_OBJECT)
+    }
+
+    pub(crate) unsafe fn clGetKernelSubGroupInfo(
+        kernel: cl_kernel,
+        device: cl_device_id,
+        _name: cl_kernel_sub_group_info,
+        _input_size: size_t,
+        _input: *const c_void,
+        _size: size_t,
+        _value: *mut c_void,
+        _size_ret: *mut size_t,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        unsafe { Object::<Kernel>::borrow(kernel) }?;
+        if !device.is_null() {
+            // SAFETY: the application's handle.
+            unsafe { Object::<Device>::borrow(device) }?;
+        }
+        fail(CL_INVALID_OPERATION)
+    }
+}
