@@ -42,6 +42,8 @@ pub struct Assignment {
     pub limits: SessionLimits,
     /// Bulk connections that it may have.
     pub bulk_connections: u32,
+    /// For the command connection to come.
+    pub connect_limit: Duration,
     /// Between two heartbeats.
     pub heartbeat_interval: Duration,
     /// Silence after which the client counts as lost.
@@ -219,8 +221,10 @@ struct Encoded {
     #[prost(uint32, tag = "7")]
     bulk_connections: u32,
     #[prost(uint64, tag = "8")]
-    heartbeat_interval_ms: u64,
+    connect_limit_ms: u64,
     #[prost(uint64, tag = "9")]
+    heartbeat_interval_ms: u64,
+    #[prost(uint64, tag = "10")]
     heartbeat_limit_ms: u64,
 }
 
@@ -235,6 +239,7 @@ impl From<&Assignment> for Encoded {
             held_bytes: from.limits.held_bytes as u64,
             device_memory: from.limits.device_memory,
             bulk_connections: from.bulk_connections,
+            connect_limit_ms: milliseconds(from.connect_limit),
             heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
             heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
         }
@@ -253,6 +258,7 @@ impl Encoded {
                 device_memory: self.device_memory,
             },
             bulk_connections: self.bulk_connections,
+            connect_limit: Duration::from_millis(self.connect_limit_ms),
             heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
             heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
         })
@@ -275,6 +281,7 @@ mod tests {
                 device_memory: u64::MAX,
             },
             bulk_connections: 8,
+            connect_limit: Duration::from_secs(10),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
         }

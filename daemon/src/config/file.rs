@@ -138,6 +138,8 @@ pub struct Sessions {
     pub spare_workers: Option<Spanned<u32>>,
     /// Seconds for running sessions after SIGTERM.
     pub drain_limit: Option<Spanned<u32>>,
+    /// Seconds from opening a session to its command connection.
+    pub connect_limit: Option<Spanned<u32>>,
     /// Objects alive in one session.
     pub objects: Option<Spanned<usize>>,
     /// Commands that one session may have held.

@@ -43,6 +43,8 @@ pub struct SessionSettings {
     pub spare_workers: u32,
     /// For running sessions after SIGTERM.
     pub drain_limit: Duration,
+    /// From opening a session to its command connection.
+    pub connect_limit: Duration,
     /// A session's share of the node.
     pub limits: SessionLimits,
     /// Bulk connections of one session.
@@ -234,6 +236,12 @@ fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSett
         limit: limit.unwrap_or(from_file.0),
         spare_workers: spare.unwrap_or(from_file.1),
         drain_limit: Duration::from_secs(u64::from(drain.unwrap_or(from_file.2))),
+        connect_limit: Duration::from_secs(u64::from(ranged(
+            file,
+            table.connect_limit.as_ref(),
+            (1, 600),
+            10,
+        )?)),
         limits: SessionLimits {
             objects: at_most(file, table.objects.as_ref(), limits::MAX_OBJECTS)?,
             held_commands: at_most(

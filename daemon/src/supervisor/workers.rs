@@ -262,6 +262,7 @@ impl Workers {
             secret: SessionSecret(rand::random()),
             limits: sessions.limits,
             bulk_connections: sessions.bulk_connections,
+            connect_limit: sessions.connect_limit,
             heartbeat_interval: heartbeat.interval,
             heartbeat_limit: heartbeat.limit,
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -15,9 +15,6 @@ use super::{named, proof, pulse};
 use crate::handover::{self, ToWorker};
 use crate::worker::connection::Connection;
 
-/// From the assignment to the command connection.
-const COMMANDS_WITHIN: Duration = Duration::from_secs(10);
-
 /// Hears the supervisor until it closes its end; then the worker ends.
 pub(super) fn receive(channel: &OwnedFd, stage: &Arc<Stage>, commands: &mpsc::Sender<Connection>) {
     let mut deadline = None;
@@ -25,8 +22,8 @@ pub(super) fn receive(channel: &OwnedFd, stage: &Arc<Stage>, commands: &mpsc::Se
         match next(channel, stage, deadline) {
             Ok(Some(ToWorker::Assign(assignment))) => {
                 tracing::debug!(session = ?assignment.id, "assigned");
+                deadline = Some(Instant::now() + assignment.connect_limit);
                 stage.assign(assignment);
-                deadline = Some(Instant::now() + COMMANDS_WITHIN);
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
                 take(stage, commands, preamble, socket.into());

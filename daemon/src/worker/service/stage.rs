@@ -173,6 +173,7 @@ mod tests {
                 device_memory: 0,
             },
             bulk_connections: 2,
+            connect_limit: Duration::from_secs(10),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
         });
