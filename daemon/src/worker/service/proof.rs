@@ -32,15 +32,19 @@ pub(super) enum Refused {
     Slow,
 }
 
-/// Greets, has the secret proved, proves it.
+/// Greets, has the secret proved, takes a place for the connection by `claim`, proves the secret.
+///
+/// The place is taken before the client can know that it is connected, so that what it does next finds
+/// the place taken.
 ///
 /// # Errors
 /// [`Refused`]; the connection is to be closed.
-pub(super) fn prove(
+pub(super) fn prove<Place>(
     socket: &TcpStream,
     secret: &SessionSecret,
     preamble: &[u8; PREAMBLE],
-) -> Result<(), Refused> {
+    claim: impl FnOnce() -> Result<Place, Verdict>,
+) -> Result<Place, Refused> {
     socket.set_nonblocking(false)?;
     socket.set_nodelay(true)?;
     let deadline = Instant::now() + TIME_LIMIT;
@@ -53,10 +57,11 @@ pub(super) fn prove(
         refuse(socket, Verdict::Unproved);
         return Err(Verdict::Unproved.into());
     };
+    let place = claim().inspect_err(|verdict| refuse(socket, *verdict))?;
     write_within(socket, &own, deadline)?;
     socket.set_read_timeout(None)?;
     socket.set_write_timeout(None)?;
-    Ok(())
+    Ok(place)
 }
 
 /// Says why not. The client may not hear it any more, and that is no matter.

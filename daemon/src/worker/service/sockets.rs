@@ -84,7 +84,7 @@ fn take(
 }
 
 fn prove(
-    stage: &Stage,
+    stage: &Arc<Stage>,
     bytes: &[u8; PREAMBLE],
     socket: TcpStream,
 ) -> Result<Connection, proof::Refused> {
@@ -103,9 +103,12 @@ fn prove(
             proof::refuse(&socket, *verdict);
         }
     })?;
-    proof::prove(&socket, &assignment.secret, bytes)?;
-    stage.claim(&preamble)?;
-    proof::connection(socket, &preamble, assignment.heartbeat_limit)
+    let place = proof::prove(&socket, &assignment.secret, bytes, || {
+        stage.claim(&preamble)
+    })?;
+    let connection = proof::connection(socket, &preamble, assignment.heartbeat_limit)?;
+    place.keep();
+    Ok(connection)
 }
 
 /// Puts a proved connection where it belongs. This thread becomes the pulse's.

@@ -9,7 +9,7 @@ use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Preamble, Purpose, Verdict};
 use parking_lot::{Condvar, Mutex};
 
-use super::ending::Endings;
+use super::ending::{Ending, Endings};
 use crate::handover::Assignment;
 use crate::worker::session::Session;
 
@@ -95,17 +95,19 @@ impl Stage {
 
     /// Whether a connection for this purpose could be taken now.
     pub(super) fn has_place(&self, preamble: &Preamble) -> Result<(), Verdict> {
-        place(&mut self.state.lock(), preamble).map(drop)
+        place(&self.state.lock(), preamble).map(drop)
     }
 
     /// Takes the place; for a connection that has proved the secret.
-    pub(super) fn claim(&self, preamble: &Preamble) -> Result<(), Verdict> {
+    pub(super) fn claim(self: &Arc<Self>, preamble: &Preamble) -> Result<Claimed, Verdict> {
         let mut state = self.state.lock();
-        place(&mut state, preamble)?.take(&mut state);
-        Ok(())
+        let place = place(&state, preamble)?;
+        place.set(&mut state, true);
+        Ok(Claimed(Some((Arc::clone(self), place))))
     }
 }
 
+#[derive(Clone, Copy)]
 enum Place {
     Commands,
     Pulse,
@@ -113,16 +115,39 @@ enum Place {
 }
 
 impl Place {
-    fn take(self, state: &mut State) {
+    fn set(self, state: &mut State, taken: bool) {
         match self {
-            Place::Commands => state.commands = true,
-            Place::Pulse => state.pulse = true,
-            Place::Lane(bit) => state.lanes |= bit,
+            Place::Commands => state.commands = taken,
+            Place::Pulse => state.pulse = taken,
+            Place::Lane(bit) if taken => state.lanes |= bit,
+            Place::Lane(bit) => state.lanes &= !bit,
         }
     }
 }
 
-fn place(state: &mut State, preamble: &Preamble) -> Result<Place, Verdict> {
+/// A place that is given back if the connection breaks before it is in use.
+pub(super) struct Claimed(Option<(Arc<Stage>, Place)>);
+
+impl Claimed {
+    /// The connection is in use.
+    pub(super) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        if let Some((stage, place)) = self.0.take() {
+            place.set(&mut stage.state.lock(), false);
+            if matches!(place, Place::Commands) {
+                // Nobody waits for the command connection any more, and its client is gone.
+                stage.endings.end(Ending::ClientClosed);
+            }
+        }
+    }
+}
+
+fn place(state: &State, preamble: &Preamble) -> Result<Place, Verdict> {
     let assignment = state.assignment.as_ref().ok_or(Verdict::UnknownSession)?;
     let free = |free: bool, place| {
         if free {
@@ -205,7 +230,17 @@ mod tests {
             (preamble(Purpose::Peer, 0), Err(Verdict::Malformed)),
         ] {
             assert_eq!(stage.has_place(&preamble), expected, "{preamble:?}");
-            assert_eq!(stage.claim(&preamble), expected, "{preamble:?}");
+            let claimed = stage.claim(&preamble).map(Claimed::keep);
+            assert_eq!(claimed, expected, "{preamble:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_was_not_used_is_free_again() {
+        let stage = stage();
+        for preamble in [preamble(Purpose::Commands, 0), preamble(Purpose::Bulk, 1)] {
+            drop(stage.claim(&preamble));
+            assert_eq!(stage.has_place(&preamble), Ok(()));
         }
     }
 

@@ -1,0 +1,47 @@
+//! What clients may have at once.
+
+use causeway_proto::preamble::Purpose;
+use tonic::Code;
+
+use crate::support::Setup;
+
+#[tokio::test]
+async fn the_session_limit_holds_until_one_ends() {
+    let daemon = Setup::new().args(&["--session-limit", "2"]).start();
+    let (first, _second) = (daemon.open().await, daemon.open().await);
+    let refused = daemon.try_open().await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(
+        refused.message().contains("sessions (2)"),
+        "{}",
+        refused.message()
+    );
+    let commands = first.connect(Purpose::Commands, 0).unwrap();
+    drop(commands);
+    daemon.until_sessions(1).await;
+    daemon.open().await;
+}
+
+#[tokio::test]
+async fn control_connections_have_a_limit_and_leave_their_places() {
+    let daemon = Setup::new()
+        .config("[connections]\ncontrol_per_peer = 2\n")
+        .start();
+    let (first, _second) = (daemon.client().await, daemon.client().await);
+    let mut third = crate::support::connect(daemon.address());
+    std::io::Write::write_all(&mut third, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    assert!(crate::support::read_to_close(&mut third).is_empty());
+    drop(first);
+    daemon.until_served().await;
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_comes_for_ends() {
+    let daemon = Setup::new()
+        .config("[sessions]\nconnect_limit = 1\n")
+        .start();
+    let session = daemon.open().await;
+    // Other connections than the one for commands do not keep it alive.
+    let _pulse = session.connect(Purpose::Pulse, 0).unwrap();
+    daemon.until_sessions(0).await;
+}

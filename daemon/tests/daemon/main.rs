@@ -1,0 +1,19 @@
+//! Behaviour of `causewayd`, tested with real processes and sockets. One module per behaviour.
+//!
+//! Most tests give the daemon a machine without OpenCL drivers: what they look at does not depend on
+//! one, and it saves the time. Those that need a driver say so.
+
+mod drain;
+mod enumeration;
+mod garbage;
+mod limits;
+mod listening;
+mod loss;
+mod probing;
+mod samples;
+mod secret;
+mod silence;
+mod support;
+mod systemd;
+mod version_mismatch;
+mod worker_death;

@@ -1,0 +1,60 @@
+//! Connections that say nothing, or too little too slowly.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use causeway_proto::preamble::{Preamble, Purpose};
+
+use crate::support::{Setup, connect, read_to_close};
+
+#[tokio::test]
+async fn a_silent_connection_is_closed_in_time() {
+    let daemon = Setup::new()
+        .config("[connections]\nhandshake_time_limit_ms = 300\n")
+        .start();
+    let preamble = Preamble {
+        purpose: Purpose::Commands,
+        lane: 0,
+        session: daemon.open().await.id,
+    };
+    for said in [&b""[..], b"P", b"PRI * HTTP/2.0", &preamble.encode()[..31]] {
+        let begun = Instant::now();
+        let mut socket = connect(daemon.address());
+        socket.write_all(said).unwrap();
+        assert!(read_to_close(&mut socket).is_empty());
+        assert!(begun.elapsed() >= Duration::from_millis(250), "too soon");
+        assert!(begun.elapsed() < Duration::from_secs(10), "too late");
+    }
+    daemon.assert_serves().await;
+}
+
+#[tokio::test]
+async fn a_drip_of_bytes_gets_no_more_time() {
+    let daemon = Setup::new()
+        .config("[connections]\nhandshake_time_limit_ms = 300\n")
+        .start();
+    let mut socket = connect(daemon.address());
+    let begun = Instant::now();
+    for byte in b"CSWY".iter().chain([0; 20].iter()) {
+        if socket.write_all(&[*byte]).is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    read_to_close(&mut socket);
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    daemon.assert_serves().await;
+}
+
+#[tokio::test]
+async fn one_peers_silence_has_a_limit() {
+    let daemon = Setup::new()
+        .config("[connections]\nhandshakes = 3\nhandshake_time_limit_ms = 60000\n")
+        .start();
+    let mut silent: Vec<_> = (0..3).map(|_| connect(daemon.address())).collect();
+    // The fourth is closed at once, while the first three wait for their minute.
+    let mut fourth = connect(daemon.address());
+    assert!(read_to_close(&mut fourth).is_empty());
+    drop(silent.pop());
+    daemon.until_served().await;
+}

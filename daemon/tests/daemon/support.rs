@@ -1,0 +1,369 @@
+//! A daemon of one's own, and a client that speaks the wire without the library.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{
+    GetInventoryRequest, GetStatusRequest, Inventory, NodeStatus, OpenSessionReply,
+    OpenSessionRequest,
+};
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::preamble::{
+    self, GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF,
+};
+use rustix::process::{Pid, Signal};
+use tonic::transport::Channel;
+
+/// No wait of a test is longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The wire version of this build.
+pub(crate) const VERSION: u32 = 1;
+
+/// A running daemon; killed when dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+/// How a daemon is to be started.
+pub(crate) struct Setup {
+    command: Command,
+    config: String,
+    listeners: usize,
+    folder: tempfile::TempDir,
+}
+
+impl Setup {
+    /// On a machine without OpenCL drivers.
+    pub(crate) fn new() -> Setup {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
+        let vendors = folder.path().join("vendors");
+        std::fs::create_dir(&vendors).unwrap();
+        command
+            .env("OCL_ICD_VENDORS", &vendors)
+            .env_remove("OCL_ICD_FILENAMES")
+            .env_remove("CAUSEWAYD_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        Setup {
+            command,
+            config: String::new(),
+            listeners: 1,
+            folder,
+        }
+    }
+
+    /// With the machine's own drivers.
+    pub(crate) fn with_drivers() -> Setup {
+        let mut setup = Setup::new();
+        setup.command.env_remove("OCL_ICD_VENDORS");
+        setup
+    }
+
+    /// Adds to the configuration file.
+    pub(crate) fn config(mut self, text: &str) -> Setup {
+        self.config.push_str(text);
+        self
+    }
+
+    pub(crate) fn args(mut self, args: &[&str]) -> Setup {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Setup {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn listeners(mut self, count: usize) -> Setup {
+        self.listeners = count;
+        self
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts it and waits until it listens.
+    pub(crate) fn start(mut self) -> Daemon {
+        for _ in 0..self.listeners {
+            self.command.args(["--listen", "127.0.0.1:0"]);
+        }
+        self.start_as_is()
+    }
+
+    /// Starts it without a word on where to listen.
+    pub(crate) fn start_as_is(mut self) -> Daemon {
+        let file = self.folder.path().join("daemon.toml");
+        std::fs::write(&file, &self.config).unwrap();
+        let mut child = self.command.arg("--config").arg(&file).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (send, receive) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = send.send(line);
+            }
+        });
+        let addresses = (0..self.listeners)
+            .map(|_| {
+                let line = receive.recv_timeout(PATIENCE).expect("a line on stdout");
+                let address = line.strip_prefix("listening on ");
+                address.expect("the line").parse().expect("an address")
+            })
+            .collect();
+        Daemon {
+            child,
+            addresses,
+            folder: self.folder,
+        }
+    }
+
+    /// Starts it, expecting that it refuses; what it said and how it ended.
+    pub(crate) fn refused(mut self) -> (String, ExitStatus) {
+        let file = self.folder.path().join("daemon.toml");
+        std::fs::write(&file, &self.config).unwrap();
+        let output = self.command.arg("--config").arg(&file).output().unwrap();
+        (String::from_utf8(output.stderr).unwrap(), output.status)
+    }
+}
+
+impl Daemon {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        eventually("the daemon ends", || self.child.try_wait().unwrap())
+    }
+
+    /// Its child processes.
+    pub(crate) fn children(&self) -> Vec<Pid> {
+        children_of(self.pid())
+    }
+
+    pub(crate) async fn client(&self) -> NodeClient<Channel> {
+        client(self.address()).await
+    }
+
+    pub(crate) async fn inventory(&self) -> Inventory {
+        let request = GetInventoryRequest {
+            wire_version: VERSION,
+        };
+        let answer = self.client().await.get_inventory(request).await;
+        answer.unwrap().into_inner()
+    }
+
+    pub(crate) async fn status(&self) -> NodeStatus {
+        let request = GetStatusRequest {
+            wire_version: VERSION,
+        };
+        let answer = self.client().await.get_status(request).await;
+        answer.unwrap().into_inner()
+    }
+
+    /// Opens a session, or says why not.
+    pub(crate) async fn try_open(&self) -> Result<Session, tonic::Status> {
+        let request = OpenSessionRequest {
+            wire_version: VERSION,
+            inventory_generation: self.inventory().await.generation,
+            ..OpenSessionRequest::default()
+        };
+        let reply = self.client().await.open_session(request).await?;
+        Ok(Session::new(self.address(), &reply.into_inner()))
+    }
+
+    pub(crate) async fn open(&self) -> Session {
+        self.try_open().await.unwrap()
+    }
+
+    /// Waits until so many sessions are served.
+    pub(crate) async fn until_sessions(&self, count: u32) {
+        self.until(|status| status.sessions == count).await;
+    }
+
+    /// Waits until the daemon's status is as wanted.
+    pub(crate) async fn until(&self, wanted: impl Fn(&NodeStatus) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status().await;
+            if wanted(&status) {
+                return;
+            }
+            assert!(Instant::now() < until, "not in time: {status:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until a limit leaves room for a question.
+    pub(crate) async fn until_served(&self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let request = GetStatusRequest {
+                wire_version: VERSION,
+            };
+            // A connection above the limit is closed at any point of this.
+            if let Ok(mut client) = NodeClient::connect(format!("http://{}", self.address())).await
+                && client.get_status(request).await.is_ok()
+            {
+                return;
+            }
+            assert!(Instant::now() < until, "no place was given back");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What every test of a hostile peer ends with: the daemon still serves.
+    pub(crate) async fn assert_serves(&self) {
+        let session = self.open().await;
+        let mut commands = session.connect(Purpose::Commands, 0).unwrap();
+        assert_open(&mut commands);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A session that was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) address: SocketAddr,
+    pub(crate) id: SessionId,
+    pub(crate) secret: SessionSecret,
+}
+
+impl Session {
+    fn new(address: SocketAddr, reply: &OpenSessionReply) -> Session {
+        Session {
+            address,
+            id: SessionId(reply.session_id[..].try_into().unwrap()),
+            secret: SessionSecret(reply.session_secret[..].try_into().unwrap()),
+        }
+    }
+
+    /// A further connection, with the secret proved on both sides.
+    pub(crate) fn connect(&self, purpose: Purpose, lane: u8) -> Result<TcpStream, Verdict> {
+        let preamble = Preamble {
+            purpose,
+            lane,
+            session: self.id,
+        }
+        .encode();
+        let mut socket = connect(self.address);
+        socket.write_all(&preamble).unwrap();
+        let greeting = greeting(&mut socket);
+        if greeting.verdict != Verdict::Welcome {
+            return Err(greeting.verdict);
+        }
+        let proof = preamble::client_proof(&self.secret, &preamble, &greeting.nonce);
+        socket.write_all(&proof).unwrap();
+        let mut worker = [0; WORKER_PROOF];
+        if socket.read_exact(&mut worker).is_err() {
+            return Err(Verdict::Unproved);
+        }
+        let proved =
+            preamble::check_worker_proof(&self.secret, &preamble, &greeting.nonce, &proof, &worker);
+        if proved {
+            Ok(socket)
+        } else {
+            // A refusal is longer than a proof; its verdict is the seventh byte.
+            assert_eq!(worker[..4], preamble::MAGIC);
+            Err(Verdict::Unproved)
+        }
+    }
+}
+
+pub(crate) async fn client(address: SocketAddr) -> NodeClient<Channel> {
+    NodeClient::connect(format!("http://{address}"))
+        .await
+        .unwrap()
+}
+
+/// A plain connection, with a time limit on reads.
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+pub(crate) fn greeting(socket: &mut TcpStream) -> Greeting {
+    let mut bytes = [0; GREETING];
+    socket.read_exact(&mut bytes).unwrap();
+    Greeting::decode(&bytes).unwrap()
+}
+
+/// Reads until the other side closes, with or without a reset; what it said.
+pub(crate) fn read_to_close(socket: &mut TcpStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    if let Err(error) = socket.read_to_end(&mut said) {
+        assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "never closed");
+    }
+    said
+}
+
+/// The other side has neither closed nor said anything.
+pub(crate) fn assert_open(socket: &mut TcpStream) {
+    socket.set_nonblocking(true).unwrap();
+    let error = socket.read(&mut [0]).expect_err("nothing to read yet");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    socket.set_nonblocking(false).unwrap();
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < until, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Processes whose parent is `parent` and which have not ended.
+pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
+    let stat = |entry: std::fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // After the name, which is in parentheses: state, parent.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let state = fields.next()?;
+        let of: i32 = fields.next()?.parse().ok()?;
+        (of == parent.as_raw_nonzero().get() && state != "Z").then(|| Pid::from_raw(pid))?
+    };
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| stat(entry.ok()?))
+        .collect()
+}
+
+/// Whether a process has not ended.
+pub(crate) fn is_alive(pid: Pid) -> bool {
+    std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).is_ok_and(|stat| {
+        !stat
+            .rsplit_once(')')
+            .is_some_and(|(_, rest)| rest.starts_with(" Z"))
+    })
+}

@@ -1,0 +1,54 @@
+//! Another version of the wire is refused in words that say what to upgrade.
+
+use std::io::Write;
+
+use causeway_proto::control::{GetInventoryRequest, GetStatusRequest, OpenSessionRequest};
+use causeway_proto::preamble::{Preamble, Purpose, Verdict};
+use tonic::{Code, Status};
+
+use crate::support::{Setup, connect, greeting};
+
+#[tokio::test]
+async fn in_the_preamble() {
+    let daemon = Setup::new().start();
+    let mut bytes = Preamble {
+        purpose: Purpose::Commands,
+        lane: 0,
+        session: daemon.open().await.id,
+    }
+    .encode();
+    bytes[4] = 9;
+    let mut socket = connect(daemon.address());
+    socket.write_all(&bytes).unwrap();
+    let greeting = greeting(&mut socket);
+    assert_eq!(greeting.verdict, Verdict::Version);
+    assert_eq!(greeting.version, 1, "the node's own");
+}
+
+#[tokio::test]
+async fn in_every_call() {
+    let daemon = Setup::new().start();
+    let mut client = daemon.client().await;
+    let assert_refused = |error: Status| {
+        assert_eq!(error.code(), Code::FailedPrecondition);
+        let message = error.message();
+        assert!(
+            message.contains("wire version 9 met, 1 spoken here"),
+            "{message}"
+        );
+        assert!(
+            message.contains("causewayd on "),
+            "says who speaks: {message}"
+        );
+    };
+    let wire_version = 9;
+    let inventory = client.get_inventory(GetInventoryRequest { wire_version });
+    assert_refused(inventory.await.unwrap_err());
+    let status = client.get_status(GetStatusRequest { wire_version });
+    assert_refused(status.await.unwrap_err());
+    let session = client.open_session(OpenSessionRequest {
+        wire_version,
+        ..OpenSessionRequest::default()
+    });
+    assert_refused(session.await.unwrap_err());
+}
