@@ -1,60 +1,250 @@
-//! One session: its tables, its commands, its events.
+//! One session: its objects, its commands, its events.
 //!
-//! What it is not: it does not know what carries its commands. Invariant: commands are applied once
-//! each, in the order of their numbers.
+//! The path of a launch: the carrier's reading thread decodes a batch and calls [`Session::apply`];
+//! [`apply`] finds the objects and [`enqueue`] makes a task of the command, with its arguments as of its
+//! place in the stream; the [`graph`] says whether it may go; [`run`] sets what arguments differ,
+//! enqueues it natively on this same thread and has the driver call back at its end. The driver's
+//! thread makes a completion of the [`command`] and puts it into the [`outbox`], which sends it from
+//! that thread. No thread is woken on the way. Small writes and reads go the same way, their bytes
+//! inside command and completion; large ones end in [`crate::bulk`].
+//!
+//! - [`objects`], [`arguments`], [`command`]: what the client's ids name;
+//! - [`graph`]: which command may go when, pure;
+//! - [`apply`], [`enqueue`], [`query`], [`program`]: the verbs; builds have threads of their own;
+//! - [`run`]: to the native queues; [`outbox`], [`printed`]: back to the client.
+//!
+//! Threads that enter the driver: the reading thread, the builder's, the bulk lanes', and the keeper,
+//! which releases what ended while the reading thread had nothing to do. A driver's callback thread
+//! only asks for profiling times.
+//!
+//! What it is not: it does not know what carries its commands. Invariants: commands are applied once
+//! each, in the order of their numbers; everything that an id names is looked up; no lock of the
+//! session is held while the driver may block, or while the client is told something.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod arguments;
+pub(crate) mod command;
+pub(crate) mod enqueue;
+mod graph;
+pub(crate) mod hash;
+pub(crate) mod objects;
+mod outbox;
+mod printed;
+mod program;
+mod query;
+pub(crate) mod run;
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use causeway_proto::command::CommandBatch;
+use parking_lot::Mutex;
 
-use super::connection::{EventSink, SessionStart};
+use self::command::Command;
+use self::enqueue::Task;
+use self::graph::Graph;
+use self::objects::Objects;
+use self::outbox::Outbox;
+use self::printed::Printed;
+use self::program::builder::Builder;
+use self::run::Runner;
+use super::connection::{EventSink, SessionLimits, SessionStart};
+use crate::bulk::Engine;
+use crate::runtime::node::Node;
+use crate::runtime::stdout;
+
+/// How often the keeper looks for ended commands that nobody released yet.
+const KEEPING: Duration = Duration::from_millis(200);
 
 /// The node's OpenCL, loaded and listed, before it is known whose session it will serve.
 ///
 /// A spare worker makes one and waits. No context is made for it.
 #[derive(Debug)]
-pub struct Preloaded(crate::runtime::node::Node);
+pub struct Preloaded(Node);
 
 impl Preloaded {
     /// Loads the OpenCL library, lists platforms and devices in the inventory's order.
     #[must_use]
     pub fn load() -> Preloaded {
-        Preloaded(crate::runtime::node::Node::load())
+        Preloaded(Node::load())
     }
 }
 
 /// The client broke the protocol; its session ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Violation {
-    /// A command that no session takes.
+    /// A command's number is not the one after its predecessor's.
+    #[error("command {got} came where {expected} was due")]
+    Gap {
+        /// The number due.
+        expected: u64,
+        /// The number that came.
+        got: u64,
+    },
+    /// What is named does not exist.
+    #[error("{0} does not exist")]
+    Unknown(String),
+    /// A new object's id is in use.
+    #[error("{0} exists already")]
+    Taken(String),
+    /// More objects than a session may have.
+    #[error("the session has its full number of objects")]
+    TooMany,
+    /// What no client of ours sends.
     #[error("{0}")]
-    Refused(&'static str),
+    Malformed(&'static str),
+}
+
+impl From<graph::Unknown> for Violation {
+    fn from(unknown: graph::Unknown) -> Violation {
+        match unknown {
+            graph::Unknown::Event(id) => Violation::Unknown(format!("{id:?}")),
+            graph::Unknown::Queue(id) => Violation::Unknown(format!("{id:?}")),
+            graph::Unknown::Taken(id) => Violation::Taken(format!("{id:?}")),
+        }
+    }
+}
+
+/// What all threads of a session share.
+pub(crate) struct Shared {
+    pub(crate) node: Arc<Node>,
+    pub(crate) limits: SessionLimits,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) builder: Builder,
+    pub(crate) bulk: Engine,
+    pub(crate) device_memory: Arc<AtomicU64>,
+    pub(crate) core: Mutex<Core>,
+}
+
+/// Tables and graph, behind one short lock.
+#[derive(Default)]
+pub(crate) struct Core {
+    pub(crate) objects: Objects,
+    pub(crate) graph: Graph<Arc<Command>, Task>,
+    pub(crate) held_bytes: usize,
+    // Grows with every enqueue: numbers the changes of arguments.
+    pub(crate) version: u64,
+}
+
+impl Core {
+    /// Whether one more object or event fits.
+    pub(crate) fn room(&self, shared: &Shared) -> Result<(), Violation> {
+        if self.objects.count() + self.graph.events() < shared.limits.objects {
+            Ok(())
+        } else {
+            Err(Violation::TooMany)
+        }
+    }
+
+    /// Adds an object, if one more fits.
+    pub(crate) fn with_room(
+        &mut self,
+        shared: &Shared,
+        add: impl FnOnce(&mut Core) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        self.room(shared)?;
+        add(self)
+    }
+}
+
+impl Shared {
+    /// A held command is no longer held.
+    pub(crate) fn let_go(&self, task: &Task) {
+        if task.bytes > 0 {
+            let mut core = self.core.lock();
+            core.held_bytes = core.held_bytes.saturating_sub(task.bytes);
+        }
+    }
 }
 
 /// A session in its worker.
-pub struct Session(());
+pub struct Session {
+    shared: Arc<Shared>,
+    next: Mutex<u64>,
+}
 
 impl Session {
     /// Begins: captures the process's standard output for kernels' `printf` (until then it is
     /// `/dev/null`), starts the session's threads.
     #[must_use]
-    pub fn start(_start: SessionStart, _node: Preloaded, _events: Arc<dyn EventSink>) -> Session {
-        Session(())
+    pub fn start(start: SessionStart, node: Preloaded, events: Arc<dyn EventSink>) -> Session {
+        let captured = stdout::capture();
+        if let Err(error) = &captured {
+            tracing::warn!(%error, "kernels' printf will not be shown");
+        }
+        let outbox = Arc::new(Outbox::new(events, Printed::new(captured.ok())));
+        let shared = Arc::new(Shared {
+            node: Arc::new(node.0),
+            limits: start.limits,
+            outbox: Arc::clone(&outbox),
+            builder: Builder::default(),
+            bulk: Engine::default(),
+            device_memory: Arc::default(),
+            core: Mutex::default(),
+        });
+        spawn("printf", {
+            let outbox = Arc::clone(&outbox);
+            move || {
+                while outbox.printed().wait() {
+                    outbox.text_waits();
+                }
+            }
+        });
+        spawn("keeper", move || {
+            loop {
+                std::thread::sleep(KEEPING);
+                drop(outbox.take_spent());
+            }
+        });
+        Session {
+            shared,
+            next: Mutex::new(1),
+        }
     }
 
     /// Applies a batch. Called by one thread at a time, in the order of arrival.
     ///
     /// # Errors
     /// [`Violation`] ends the session: the service logs it and the process exits.
-    pub fn apply(&self, _batch: CommandBatch) -> Result<(), Violation> {
-        Err(Violation::Refused("this build serves no commands yet"))
+    pub fn apply(&self, batch: CommandBatch) -> Result<(), Violation> {
+        let mut next = self.next.lock();
+        if batch.first != *next && !batch.commands.is_empty() {
+            return Err(Violation::Gap {
+                expected: *next,
+                got: batch.first,
+            });
+        }
+        let mut runner = Runner::new(&self.shared);
+        for command in batch.commands {
+            apply::apply(&self.shared, command, &mut runner)?;
+            *next += 1;
+        }
+        runner.flush();
+        self.shared.outbox.applied(*next - 1);
+        drop(self.shared.outbox.take_spent());
+        Ok(())
     }
 
     /// Takes a further bulk connection; the session reads and writes it from threads of its own.
-    pub fn attach_bulk(&self, _lane: u8, _socket: TcpStream) {}
+    pub fn attach_bulk(&self, lane: u8, socket: TcpStream) {
+        self.shared.bulk.attach(&self.shared, lane, socket);
+    }
 
     /// The client is gone or said goodbye: stop what can be stopped, within `limit`. The process exits
     /// afterwards in any case, without running destructors.
-    pub fn end(&self, _limit: std::time::Duration) {}
+    pub fn end(&self, _limit: Duration) {
+        // Nothing outlives the process: the driver's own memory, buffers and kernels go with it.
+        self.shared.bulk.stop();
+    }
+}
+
+/// Starts a thread that the session cannot do without.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
+    let started = std::thread::Builder::new().name(name.into()).spawn(work);
+    if let Err(error) = started {
+        tracing::error!(%error, name, "a thread of the session could not be started");
+    }
 }

@@ -1,0 +1,353 @@
+//! Applying commands, in their order, on the thread that reads them.
+//!
+//! Objects are made natively right here; what may take long (builds and whatever else compiles) goes
+//! to the builder. Invariant: a command that no client of ours sends ends the session; everything else
+//! that goes wrong is the status of an event, an answer or a notice.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use causeway_proto::command::{
+    Command as WireCommand, CreateBuffer, CreateContext, CreateKernel, CreateQueue, CreateSubBuffer,
+    Enqueue, Notice, ObjectKind, Release, SetUserEventStatus, UnloadCompiler, command,
+};
+use causeway_proto::id::{
+    ContextId, DeviceIndex, EventId, KernelId, MemoryId, PlatformIndex, ProgramId, QueueId,
+};
+use causeway_proto::limits::{INLINE_CONTENTS, MAX_LIST};
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::command::{Command, Kind};
+use super::enqueue::{Prepared, Task, prepare};
+use super::graph::Order;
+use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
+use super::run::Runner;
+use super::{Core, Shared, Violation};
+use crate::runtime::buffer::Buffer;
+use crate::runtime::context::Context as NativeContext;
+use crate::runtime::queue::Queue as NativeQueue;
+
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`.
+const ALLOCATION_FAILURE: Status = Status(-4);
+const MAX_NAME: usize = 1 << 16;
+
+/// Applies one command.
+///
+/// # Errors
+/// [`Violation`] ends the session.
+pub(crate) fn apply(
+    shared: &Arc<Shared>,
+    command: WireCommand,
+    runner: &mut Runner<'_>,
+) -> Result<(), Violation> {
+    use command::Kind as Wire;
+    match command.kind {
+        Some(Wire::Enqueue(enqueue)) => self::enqueue(shared, enqueue, runner),
+        Some(Wire::Release(release)) => self::release(shared, release),
+        Some(Wire::CreateContext(create)) => create_context(shared, &create),
+        Some(Wire::CreateQueue(create)) => create_queue(shared, &create),
+        Some(Wire::CreateBuffer(create)) => create_buffer(shared, &create),
+        Some(Wire::CreateSubBuffer(create)) => create_sub_buffer(shared, &create),
+        Some(Wire::CreateProgram(create)) => super::program::create(shared, create),
+        Some(Wire::BuildProgram(build)) => super::program::build(shared, build),
+        Some(Wire::CompileProgram(compile)) => super::program::compile(shared, compile),
+        Some(Wire::LinkProgram(link)) => super::program::link(shared, link),
+        Some(Wire::CreateKernel(create)) => create_kernel(shared, &create),
+        Some(Wire::CreateUserEvent(create)) => {
+            let id = EventId(create.event);
+            let event = Command::new(id, Kind::User, false, &shared.outbox);
+            let mut core = shared.core.lock();
+            core.room(shared)?;
+            Ok(core.graph.add_user_event(id, event)?)
+        }
+        Some(Wire::SetUserEventStatus(set)) => set_user_event_status(shared, set, runner),
+        Some(Wire::Query(query)) => super::query::answer(shared, query),
+        Some(Wire::UnloadCompiler(unload)) => unload_compiler(shared, unload),
+        None => Err(Violation::Malformed("a command of no known kind")),
+    }
+}
+
+fn enqueue(
+    shared: &Arc<Shared>,
+    mut enqueue: Enqueue,
+    runner: &mut Runner<'_>,
+) -> Result<(), Violation> {
+    let id = EventId(enqueue.event);
+    let mut core = shared.core.lock();
+    let queue = find(&core.objects.queues, QueueId(enqueue.queue))?;
+    core.version += 1;
+    let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version)?;
+    let waits = waited_for(&core, &enqueue.wait)?;
+    let profiling = queue.native().is_ok_and(NativeQueue::is_profiling);
+    let command = Command::new(id, prepared.kind, profiling, &shared.outbox);
+    if core.room(shared).is_err() {
+        drop(core);
+        command.finish(Status::OUT_OF_HOST_MEMORY, "too many objects".into());
+        return Ok(());
+    }
+    let names: Vec<EventId> = waits.iter().map(|w| w.id()).collect();
+    let Prepared {
+        operation,
+        role,
+        bytes,
+        ..
+    } = prepared;
+    let (queue_id, kept) = (queue.id, Arc::clone(&command));
+    let task = Task {
+        command: Arc::clone(&command),
+        queue,
+        waits,
+        operation,
+        bytes,
+    };
+    let run = core.graph.submit(id, kept, queue_id, &names, role, task)?;
+    if let Some(task) = run {
+        drop(core);
+        runner.run(task);
+        return Ok(());
+    }
+    core.held_bytes += bytes;
+    let full = core.graph.held() > shared.limits.held_commands
+        || core.held_bytes > shared.limits.held_bytes;
+    drop(core);
+    if full {
+        runner.give_up(&command, Status::OUT_OF_HOST_MEMORY);
+    }
+    Ok(())
+}
+
+fn waited_for(core: &Core, wait: &[u64]) -> Result<Vec<Arc<Command>>, Violation> {
+    wait.iter()
+        .map(|id| {
+            let found = core.graph.get(EventId(*id)).map(Arc::clone);
+            found.ok_or_else(|| Violation::Unknown(format!("{:?} in a wait list", EventId(*id))))
+        })
+        .collect()
+}
+
+fn set_user_event_status(
+    shared: &Arc<Shared>,
+    set: SetUserEventStatus,
+    runner: &mut Runner<'_>,
+) -> Result<(), Violation> {
+    let id = EventId(set.event);
+    let found = shared.core.lock().graph.get(id).map(Arc::clone);
+    let event = found.ok_or_else(|| Violation::Unknown(format!("{id:?}")))?;
+    if !event.is_user_event() || set.status > 0 || !event.set_status(Status(set.status)) {
+        return Err(Violation::Malformed("a status for what is no unset user event"));
+    }
+    if set.status == 0 {
+        runner.passed(&event);
+    } else {
+        runner.failed(&event);
+    }
+    Ok(())
+}
+
+fn release(shared: &Arc<Shared>, release: Release) -> Result<(), Violation> {
+    let mut core = shared.core.lock();
+    // What comes out of a table is dropped, perhaps natively, after the lock.
+    match ObjectKind::try_from(release.object) {
+        Ok(ObjectKind::Event) => core.graph.release(EventId(release.id)),
+        Ok(ObjectKind::Context) => {
+            let gone = core.objects.contexts.remove(&ContextId(release.id));
+            drop(core);
+            drop(gone);
+        }
+        Ok(ObjectKind::Queue) => {
+            let id = QueueId(release.id);
+            core.graph.release_queue(id);
+            let gone = core.objects.queues.remove(&id);
+            drop(core);
+            drop(gone);
+        }
+        Ok(ObjectKind::Memory) => {
+            let gone = core.objects.memory.remove(&MemoryId(release.id));
+            drop(core);
+            drop(gone);
+        }
+        Ok(ObjectKind::Program) => {
+            let gone = core.objects.programs.remove(&ProgramId(release.id));
+            drop(core);
+            drop(gone);
+        }
+        Ok(ObjectKind::Kernel) => {
+            let gone = core.objects.kernels.remove(&KernelId(release.id));
+            drop(core);
+            drop(gone);
+        }
+        _ => return Err(Violation::Malformed("a release of no known kind of object")),
+    }
+    Ok(())
+}
+
+fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Violation> {
+    if create.devices.is_empty() || create.devices.len() > MAX_LIST {
+        return Err(Violation::Malformed("a context's list of devices is empty or too long"));
+    }
+    let index = PlatformIndex(create.platform);
+    let platform = shared
+        .node
+        .platform(index)
+        .ok_or_else(|| Violation::Unknown(format!("{index:?}")))?;
+    let devices = create
+        .devices
+        .iter()
+        .map(|device| {
+            let device = DeviceIndex(*device);
+            let found = platform.device(device).map(|found| (device, found));
+            found.ok_or_else(|| Violation::Unknown(format!("{device:?}")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let id = ContextId(create.context);
+    let outbox = Arc::clone(&shared.outbox);
+    let listener = move |text: &str| {
+        outbox.notice(Notice {
+            object: ObjectKind::Context.into(),
+            id: id.0,
+            status: 0,
+            message: text.to_owned(),
+            context: id.0,
+        });
+    };
+    let natives = devices.iter().map(|(_, d)| *d).collect();
+    let native = NativeContext::new(platform, natives, Box::new(listener));
+    shared.tell_broken(ObjectKind::Context, id.0, native.as_ref().err(), id);
+    let context = Context::new(id, index, devices, native);
+    shared.core.lock().with_room(shared, |core| add(&mut core.objects.contexts, id, context))
+}
+
+fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violation> {
+    let (id, index) = (QueueId(create.queue), DeviceIndex(create.device));
+    if create.properties.len() > MAX_LIST || create.properties.len() % 2 != 0 {
+        return Err(Violation::Malformed("a queue's properties are no pairs"));
+    }
+    let context = find(&shared.core.lock().objects.contexts, ContextId(create.context))?;
+    let device = context
+        .device(index)
+        .ok_or_else(|| Violation::Unknown(format!("{index:?} in a context")))?;
+    let native = context
+        .native()
+        .and_then(|native| NativeQueue::new(native, device, &create.properties));
+    shared.tell_broken(ObjectKind::Queue, id.0, native.as_ref().err(), context.id);
+    let order = if native.as_ref().is_ok_and(NativeQueue::is_out_of_order) {
+        Order::OutOfOrder
+    } else {
+        Order::InOrder
+    };
+    let queue = Queue {
+        id,
+        context,
+        device: index,
+        native,
+    };
+    shared.core.lock().with_room(shared, |core| {
+        add(&mut core.objects.queues, id, queue)?;
+        core.graph.add_queue(id, order);
+        Ok(())
+    })
+}
+
+fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Violation> {
+    if create.contents.len() > INLINE_CONTENTS {
+        return Err(Violation::Malformed("initial contents too large to ride along"));
+    }
+    let id = MemoryId(create.buffer);
+    let context = find(&shared.core.lock().objects.contexts, ContextId(create.context))?;
+    let limit = shared.limits.device_memory;
+    let used = shared.device_memory.load(Ordering::Relaxed);
+    let native = if limit != 0 && used.saturating_add(create.size) > limit {
+        Err(ALLOCATION_FAILURE)
+    } else {
+        context
+            .native()
+            .and_then(|native| Buffer::new(native, create.flags, create.size, &create.contents))
+    };
+    shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
+    let memory = Memory::buffer(context, native, &shared.device_memory);
+    shared.core.lock().with_room(shared, |core| add(&mut core.objects.memory, id, memory))
+}
+
+fn create_sub_buffer(shared: &Arc<Shared>, create: &CreateSubBuffer) -> Result<(), Violation> {
+    let id = MemoryId(create.buffer);
+    let parent = find(&shared.core.lock().objects.memory, MemoryId(create.parent))?;
+    let native = parent
+        .native()
+        .and_then(|parent| parent.sub_buffer(create.flags, create.origin, create.size));
+    let context = Arc::clone(&parent.context);
+    shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
+    let memory = Memory::sub_buffer(context, native);
+    shared.core.lock().with_room(shared, |core| add(&mut core.objects.memory, id, memory))
+}
+
+fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Violation> {
+    if create.name.len() > MAX_NAME {
+        return Err(Violation::Malformed("a kernel's name is too long"));
+    }
+    let id = KernelId(create.kernel);
+    let program = find(&shared.core.lock().objects.programs, ProgramId(create.program))?;
+    let native = program.settled().and_then(|native| native.kernel(&create.name));
+    let context = Arc::clone(&program.context);
+    shared.tell_broken(ObjectKind::Kernel, id.0, native.as_ref().err(), context.id);
+    let kernel = Kernel {
+        context,
+        arguments: Mutex::default(),
+        native: native.map(|kernel| {
+            Mutex::new(Bound {
+                kernel,
+                set: Vec::new(),
+            })
+        }),
+    };
+    shared.core.lock().with_room(shared, |core| add(&mut core.objects.kernels, id, kernel))
+}
+
+fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), Violation> {
+    let index = PlatformIndex(unload.platform);
+    if shared.node.platform(index).is_none() {
+        return Err(Violation::Unknown(format!("{index:?}")));
+    }
+    let node = Arc::clone(&shared.node);
+    // A hint, which must not disturb anything: the builder passes it on when no build runs.
+    shared.builder.unload(move || {
+        if let Some(platform) = node.platform(index) {
+            let _ = platform.unload_compiler();
+        }
+    });
+    Ok(())
+}
+
+impl Shared {
+    /// Tells the client that an object could not be made; nothing when it was.
+    pub(crate) fn tell_broken(
+        &self,
+        object: ObjectKind,
+        id: u64,
+        status: Option<&Status>,
+        context: ContextId,
+    ) {
+        let Some(status) = status else { return };
+        self.outbox.notice(Notice {
+            object: object.into(),
+            id,
+            status: status.0,
+            message: format!("{} {id} could not be made on the node", noun(object)),
+            context: context.0,
+        });
+    }
+}
+
+fn noun(object: ObjectKind) -> &'static str {
+    match object {
+        ObjectKind::Context => "context",
+        ObjectKind::Queue => "command queue",
+        ObjectKind::Memory => "memory object",
+        ObjectKind::Program => "program",
+        ObjectKind::Kernel => "kernel",
+        ObjectKind::Event => "event",
+        ObjectKind::Sampler => "sampler",
+        ObjectKind::Unspecified => "object",
+    }
+}

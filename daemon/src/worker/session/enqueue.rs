@@ -1,0 +1,296 @@
+//! From an `Enqueue` on the wire to a task that can be handed to a native queue at any later time.
+//!
+//! Everything is looked up and checked here, in command order: objects are held, a launch takes its
+//! arguments as they are now. What the client could not know to be wrong (a broken object, a region
+//! outside its buffer) becomes the task's status; what no client of ours sends ends the session.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use causeway_proto::command::{
+    CopyBuffer, Enqueue, FillBuffer, Migrate, NdRange, ReadBuffer, Region as WireRegion, WriteBuffer,
+    enqueue,
+};
+use causeway_proto::id::{KernelId, MemoryId};
+use causeway_proto::limits::MAX_LIST;
+use causeway_proto::region::Region;
+use causeway_proto::status::Status;
+
+use super::Violation;
+use super::arguments::Arguments;
+use super::command::{Command, Kind};
+use super::graph::Role;
+use super::objects::{Kernel, Memory, Objects, Queue, find};
+use crate::runtime::kernel::Shape;
+
+const INVALID_VALUE: Status = Status(-30);
+
+/// A command that may run now or later.
+pub(crate) struct Task {
+    pub(crate) command: Arc<Command>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) waits: Vec<Arc<Command>>,
+    pub(crate) operation: Result<Operation, Status>,
+    /// Bytes that it keeps in memory while it is held.
+    pub(crate) bytes: usize,
+}
+
+/// What a task does.
+pub(crate) enum Operation {
+    /// A launch with its arguments as of its place in the stream.
+    NdRange {
+        kernel: Arc<Kernel>,
+        arguments: Arc<Arguments>,
+        /// Kept until the launch is enqueued.
+        held: Vec<Arc<Memory>>,
+        /// `None`: nothing would run.
+        shape: Option<Shape>,
+    },
+    /// A write whose bytes came along.
+    Write {
+        memory: Arc<Memory>,
+        region: Region,
+        contents: Bytes,
+    },
+    /// A read whose bytes go into the completion.
+    Read { memory: Arc<Memory>, region: Region },
+    /// A write whose bytes come over bulk connections.
+    BulkWrite { memory: Arc<Memory>, region: Region },
+    /// A read whose bytes go over bulk connections.
+    BulkRead { memory: Arc<Memory>, region: Region },
+    /// A copy on the device.
+    Copy {
+        source: (Arc<Memory>, Region),
+        destination: (Arc<Memory>, Region),
+    },
+    /// A fill.
+    Fill {
+        memory: Arc<Memory>,
+        pattern: Bytes,
+        offset: u64,
+        size: u64,
+    },
+    /// A migration to the queue's device.
+    Migrate {
+        memory: Vec<Arc<Memory>>,
+        flags: u64,
+    },
+    /// A marker, and everything that touches no byte.
+    Marker,
+    /// A barrier.
+    Barrier,
+}
+
+/// What the enqueue means for the graph and for the end of the command.
+pub(crate) struct Prepared {
+    pub(crate) operation: Result<Operation, Status>,
+    pub(crate) kind: Kind,
+    pub(crate) role: Role,
+    /// Bytes that a held command keeps in memory.
+    pub(crate) bytes: usize,
+}
+
+impl Prepared {
+    fn plain(operation: Result<Operation, Status>) -> Prepared {
+        Prepared {
+            operation,
+            kind: Kind::Plain,
+            role: Role::ORDINARY,
+            bytes: 0,
+        }
+    }
+}
+
+/// Looks everything up. `version` is new with every call.
+///
+/// # Errors
+/// [`Violation`] for what no client of ours sends.
+pub(crate) fn prepare(
+    enqueue: &mut Enqueue,
+    queue: &Queue,
+    objects: &Objects,
+    version: u64,
+) -> Result<Prepared, Violation> {
+    if enqueue.wait.len() > MAX_LIST {
+        return Err(Violation::Malformed("a wait list is too long"));
+    }
+    let alone = enqueue.wait.is_empty();
+    let Some(operation) = enqueue.operation.take() else {
+        return Err(Violation::Malformed("an enqueue without an operation"));
+    };
+    let mut prepared = match operation {
+        enqueue::Operation::NdRange(launch) => nd_range(&launch, objects, version)?,
+        enqueue::Operation::WriteBuffer(write) => write_buffer(write, objects)?,
+        enqueue::Operation::ReadBuffer(read) => read_buffer(&read, objects)?,
+        enqueue::Operation::CopyBuffer(copy) => copy_buffer(&copy, objects)?,
+        enqueue::Operation::FillBuffer(fill) => fill_buffer(fill, objects)?,
+        enqueue::Operation::Migrate(migrate) => migration(&migrate, objects)?,
+        enqueue::Operation::Marker(_) => Prepared {
+            role: Role {
+                after_all: alone,
+                before_all: false,
+            },
+            ..Prepared::plain(Ok(Operation::Marker))
+        },
+        enqueue::Operation::Barrier(_) => Prepared {
+            role: Role {
+                after_all: alone,
+                before_all: true,
+            },
+            ..Prepared::plain(Ok(Operation::Barrier))
+        },
+    };
+    if let Err(status) = queue.native() {
+        prepared.operation = Err(status);
+    }
+    Ok(prepared)
+}
+
+fn nd_range(launch: &NdRange, objects: &Objects, version: u64) -> Result<Prepared, Violation> {
+    let kernel = find(&objects.kernels, KernelId(launch.kernel))?;
+    let arguments = {
+        let mut table = kernel.arguments.lock();
+        if !launch.args.is_empty() {
+            // Copied only while a held launch still has the table as it was.
+            Arc::make_mut(&mut table).change(&launch.args, objects, version)?;
+        }
+        Arc::clone(&table)
+    };
+    let shape = if launch.global.is_empty() {
+        None
+    } else {
+        let shape = Shape::new(&launch.global, &launch.offset, &launch.local)
+            .ok_or(Violation::Malformed("a launch's sizes are no launch's"))?;
+        (!shape.is_empty()).then_some(shape)
+    };
+    let held = match kernel.native.as_ref().map(drop) {
+        Ok(()) => arguments.hold(),
+        Err(status) => Err(*status),
+    };
+    Ok(Prepared::plain(held.map(|held| Operation::NdRange {
+        kernel,
+        arguments,
+        held,
+        shape,
+    })))
+}
+
+/// A region of a buffer as the wire says it; a broken buffer or a region outside of it is a status.
+fn region_of(
+    memory: &Memory,
+    wire: Option<&WireRegion>,
+) -> Result<Result<Region, Status>, Violation> {
+    let wire = wire.ok_or(Violation::Malformed("a transfer without a region"))?;
+    let region =
+        Region::from_wire(wire).map_err(|_| Violation::Malformed("a region that overflows"))?;
+    Ok(match memory.native() {
+        Err(status) => Err(status),
+        Ok(buffer) if region.end() > buffer.size() => Err(INVALID_VALUE),
+        Ok(_) => Ok(region),
+    })
+}
+
+fn write_buffer(write: WriteBuffer, objects: &Objects) -> Result<Prepared, Violation> {
+    let memory = find(&objects.memory, MemoryId(write.buffer))?;
+    let region = region_of(&memory, write.region.as_ref())?;
+    if write.bulk {
+        let operation = region.map(|region| match region.packed_length() {
+            0 => Operation::Marker,
+            _ => Operation::BulkWrite { memory, region },
+        });
+        return Ok(Prepared {
+            kind: Kind::Bulk,
+            ..Prepared::plain(operation)
+        });
+    }
+    let contents = write.contents;
+    let bytes = contents.len();
+    let operation = match region {
+        Ok(region) if region.packed_length() != bytes as u64 => {
+            return Err(Violation::Malformed("a write's contents do not fit its region"));
+        }
+        Ok(_) if bytes == 0 => Ok(Operation::Marker),
+        Ok(region) => Ok(Operation::Write {
+            memory,
+            region,
+            contents,
+        }),
+        Err(status) => Err(status),
+    };
+    Ok(Prepared {
+        bytes,
+        ..Prepared::plain(operation)
+    })
+}
+
+fn read_buffer(read: &ReadBuffer, objects: &Objects) -> Result<Prepared, Violation> {
+    use causeway_proto::limits::INLINE_PAYLOAD;
+    let memory = find(&objects.memory, MemoryId(read.buffer))?;
+    let region = region_of(&memory, read.region.as_ref())?;
+    let length = region.map_or(0, |r| r.packed_length());
+    if !read.bulk && length > INLINE_PAYLOAD as u64 {
+        return Err(Violation::Malformed("a read too large for its completion"));
+    }
+    let operation = region.map(|region| match (length, read.bulk) {
+        (0, _) => Operation::Marker,
+        (_, true) => Operation::BulkRead { memory, region },
+        (_, false) => Operation::Read { memory, region },
+    });
+    Ok(Prepared {
+        kind: if read.bulk { Kind::Bulk } else { Kind::Read },
+        ..Prepared::plain(operation)
+    })
+}
+
+fn copy_buffer(copy: &CopyBuffer, objects: &Objects) -> Result<Prepared, Violation> {
+    let source = find(&objects.memory, MemoryId(copy.source))?;
+    let destination = find(&objects.memory, MemoryId(copy.destination))?;
+    let from = region_of(&source, copy.source_region.as_ref())?;
+    let to = region_of(&destination, copy.destination_region.as_ref())?;
+    let operation = from.and_then(|from| {
+        let to = to?;
+        if from.packed_length() == 0 && to.packed_length() == 0 {
+            return Ok(Operation::Marker);
+        }
+        Ok(Operation::Copy {
+            source: (source, from),
+            destination: (destination, to),
+        })
+    });
+    Ok(Prepared::plain(operation))
+}
+
+fn fill_buffer(fill: FillBuffer, objects: &Objects) -> Result<Prepared, Violation> {
+    let memory = find(&objects.memory, MemoryId(fill.buffer))?;
+    let operation = memory.native().map(drop).map(|()| match fill.size {
+        0 => Operation::Marker,
+        size => Operation::Fill {
+            memory: Arc::clone(&memory),
+            pattern: fill.pattern,
+            offset: fill.offset,
+            size,
+        },
+    });
+    Ok(Prepared::plain(operation))
+}
+
+fn migration(migrate: &Migrate, objects: &Objects) -> Result<Prepared, Violation> {
+    if migrate.memory.is_empty() || migrate.memory.len() > MAX_LIST {
+        return Err(Violation::Malformed("a migration's list is empty or too long"));
+    }
+    let memory = migrate
+        .memory
+        .iter()
+        .map(|id| find(&objects.memory, MemoryId(*id)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let broken = memory.iter().find_map(|m| m.native().err());
+    let operation = match broken {
+        Some(status) => Err(status),
+        None => Ok(Operation::Migrate {
+            memory,
+            flags: migrate.flags,
+        }),
+    };
+    Ok(Prepared::plain(operation))
+}

@@ -1,0 +1,451 @@
+//! Which command may go to its native queue, and when: a pure graph of events.
+//!
+//! A command is *open* until it has been handed to its native queue (*passed*) or has ended without
+//! reaching it (*failed*). It may be handed over when every event of its wait list has passed and the
+//! rule of its queue allows it: in an in-order queue its predecessor has passed or failed; in an
+//! out-of-order queue so has the last barrier, and for a marker or barrier without a wait list
+//! everything earlier. What may not yet go is *held* here. A failed event takes with it whatever waits
+//! for it by wait list; what merely follows it in a queue goes on.
+//!
+//! What it is not: it knows no OpenCL, does no I/O and takes no lock. `E` is what the caller keeps with
+//! an event, `C` the command it gets back when the command may run or must be dropped.
+//!
+//! Invariants: whoever gets a command to run ends it with [`Graph::passed`] or [`Graph::failed`];
+//! nothing that may run is kept; a queue's commands are given out in their order, also when several
+//! threads run them, because a successor is not given out before its predecessor has passed. Every
+//! operation is iterative and costs O(1) an edge.
+#![forbid(unsafe_code)]
+
+use std::collections::{HashMap, VecDeque};
+
+use causeway_proto::id::{EventId, QueueId};
+
+use super::hash::ById;
+
+/// How a queue orders its commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Each after the one before.
+    InOrder,
+    /// Only by wait lists, markers and barriers.
+    OutOfOrder,
+}
+
+/// What a command means for the order of an out-of-order queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Role {
+    /// It comes after everything earlier in its queue (marker or barrier without wait list).
+    pub(crate) after_all: bool,
+    /// Everything later in its queue comes after it (barrier).
+    pub(crate) before_all: bool,
+}
+
+impl Role {
+    /// Neither.
+    pub(crate) const ORDINARY: Role = Role {
+        after_all: false,
+        before_all: false,
+    };
+}
+
+/// What has become of a held command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step<C> {
+    /// It may go to its native queue now.
+    Run(EventId, C),
+    /// Something it waits for has failed; it has failed too.
+    Cancel(EventId, C),
+}
+
+/// The wait list or queue names nothing known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unknown {
+    #[error("a command waits for {0:?}, which does not exist")]
+    Event(EventId),
+    #[error("{0:?} does not exist")]
+    Queue(QueueId),
+    #[error("{0:?} exists already")]
+    Taken(EventId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Passed,
+    Failed,
+}
+
+#[derive(Debug)]
+struct Node<E, C> {
+    kept: E,
+    state: State,
+    // The client may still name it.
+    named: bool,
+    // Unresolved edges in all, and those among them that come from the queue's order.
+    pending: usize,
+    order: usize,
+    held: Option<C>,
+    place: Option<Place>,
+    waiters: Vec<EventId>,
+    followers: Vec<EventId>,
+}
+
+/// Where a command stands in its queue: which stretch between commands that come after all earlier.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    queue: QueueId,
+    stretch: u64,
+}
+
+#[derive(Debug)]
+struct Queue {
+    order: Order,
+    released: bool,
+    // Commands whose place in the order is not settled.
+    unsettled: usize,
+    // The last command (in order) or barrier (out of order).
+    last: Option<EventId>,
+    // Out of order only: stretches from `first` on; the newest is open.
+    stretches: VecDeque<Stretch>,
+    first: u64,
+}
+
+#[derive(Debug, Default)]
+struct Stretch {
+    unsettled: usize,
+    // Who waits for this stretch and all before it.
+    closer: Option<EventId>,
+}
+
+/// What is left to do within one operation.
+enum Work {
+    // The event has passed or failed: tell who waits for it.
+    Decided(EventId),
+    // One order edge into the event is resolved.
+    Ordered(EventId),
+}
+
+/// The graph of one session.
+#[derive(Debug)]
+pub(crate) struct Graph<E, C> {
+    nodes: HashMap<EventId, Node<E, C>, ById>,
+    queues: HashMap<QueueId, Queue, ById>,
+    held: usize,
+}
+
+impl<E, C> Default for Graph<E, C> {
+    fn default() -> Self {
+        Graph {
+            nodes: HashMap::default(),
+            queues: HashMap::default(),
+            held: 0,
+        }
+    }
+}
+
+impl<E, C> Graph<E, C> {
+    /// Events known.
+    pub(crate) fn events(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Commands held.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// What the caller keeps with an event that the client may name.
+    pub(crate) fn get(&self, event: EventId) -> Option<&E> {
+        self.nodes.get(&event).filter(|n| n.named).map(|n| &n.kept)
+    }
+
+    /// Begins a queue.
+    pub(crate) fn add_queue(&mut self, queue: QueueId, order: Order) {
+        let begun = Queue {
+            order,
+            released: false,
+            unsettled: 0,
+            last: None,
+            stretches: VecDeque::from([Stretch::default()]),
+            first: 0,
+        };
+        self.queues.insert(queue, begun);
+    }
+
+    /// Forgets a queue once its commands are settled.
+    pub(crate) fn release_queue(&mut self, queue: QueueId) {
+        if let Some(found) = self.queues.get_mut(&queue) {
+            found.released = true;
+            if found.unsettled == 0 {
+                self.queues.remove(&queue);
+            }
+        }
+    }
+
+    /// An event that the client resolves.
+    ///
+    /// # Errors
+    /// [`Unknown::Taken`] when the id is in use.
+    pub(crate) fn add_user_event(&mut self, event: EventId, kept: E) -> Result<(), Unknown> {
+        if self.nodes.contains_key(&event) {
+            return Err(Unknown::Taken(event));
+        }
+        self.nodes.insert(event, Node::new(kept, None));
+        Ok(())
+    }
+
+    /// A new command. `Some`: it may go at once; `None`: it is held.
+    ///
+    /// # Errors
+    /// [`Unknown`]; the graph is then as it was.
+    pub(crate) fn submit(
+        &mut self,
+        event: EventId,
+        kept: E,
+        queue: QueueId,
+        waits: &[EventId],
+        role: Role,
+        command: C,
+    ) -> Result<Option<C>, Unknown> {
+        if self.nodes.contains_key(&event) {
+            return Err(Unknown::Taken(event));
+        }
+        let unknown = |w: &&EventId| !self.nodes.get(w).is_some_and(|n| n.named);
+        if let Some(wait) = waits.iter().find(unknown) {
+            return Err(Unknown::Event(*wait));
+        }
+        if self.queues.get(&queue).is_none_or(|q| q.released) {
+            return Err(Unknown::Queue(queue));
+        }
+        let order = self.enter_queue(event, queue, role);
+        let mut pending = order.edges;
+        for wait in waits {
+            if let Some(node) = self.nodes.get_mut(wait)
+                && node.state == State::Open
+            {
+                node.waiters.push(event);
+                pending += 1;
+            }
+        }
+        let place = Place {
+            queue,
+            stretch: order.stretch,
+        };
+        let mut node = Node::new(kept, Some(place));
+        node.pending = pending;
+        node.order = order.edges;
+        let run = if pending == 0 {
+            Some(command)
+        } else {
+            node.held = Some(command);
+            self.held += 1;
+            None
+        };
+        // A failed event among the waits is the caller's to see: it may have failed after it passed.
+        self.nodes.insert(event, node);
+        Ok(run)
+    }
+
+    fn enter_queue(&mut self, event: EventId, id: QueueId, role: Role) -> Entered {
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return Entered::default();
+        };
+        let mut edges = 0;
+        if let Some(node) = queue.last.and_then(|last| self.nodes.get_mut(&last))
+            && !node.is_settled()
+        {
+            node.followers.push(event);
+            edges += 1;
+        }
+        if queue.order == Order::InOrder || role.before_all {
+            queue.last = Some(event);
+        }
+        if queue.order == Order::OutOfOrder && role.after_all && queue.unsettled > 0 {
+            if let Some(newest) = queue.stretches.back_mut() {
+                newest.closer = Some(event);
+            }
+            queue.stretches.push_back(Stretch::default());
+            edges += 1;
+        }
+        queue.unsettled += 1;
+        if let Some(newest) = queue.stretches.back_mut() {
+            newest.unsettled += 1;
+        }
+        Entered {
+            edges,
+            stretch: queue.first + queue.stretches.len() as u64 - 1,
+        }
+    }
+
+    /// A command that was given out is in its native queue, or a user event was set to complete.
+    pub(crate) fn passed(&mut self, event: EventId, steps: &mut VecDeque<Step<C>>) {
+        self.decide(event, State::Passed, steps);
+    }
+
+    /// An event ended without success: a command given out that did not reach its native queue, a
+    /// user event set to an error, or a held command that is given up; the latter's command comes back.
+    pub(crate) fn failed(&mut self, event: EventId, steps: &mut VecDeque<Step<C>>) -> Option<C> {
+        let held = self.nodes.get_mut(&event).and_then(|n| n.held.take());
+        self.held -= usize::from(held.is_some());
+        self.decide(event, State::Failed, steps);
+        held
+    }
+
+    /// The client will not name the event again.
+    pub(crate) fn release(&mut self, event: EventId) {
+        if let Some(node) = self.nodes.get_mut(&event) {
+            node.named = false;
+            if node.is_settled() {
+                self.nodes.remove(&event);
+            }
+        }
+    }
+
+    fn decide(&mut self, event: EventId, state: State, steps: &mut VecDeque<Step<C>>) {
+        let Some(node) = self.nodes.get_mut(&event) else {
+            return;
+        };
+        if node.state != State::Open {
+            return;
+        }
+        node.state = state;
+        let mut work = VecDeque::from([Work::Decided(event)]);
+        while let Some(next) = work.pop_front() {
+            match next {
+                Work::Decided(event) => self.tell_waiters(event, &mut work, steps),
+                Work::Ordered(event) => self.resolve_order(event, &mut work, steps),
+            }
+        }
+    }
+
+    fn tell_waiters(
+        &mut self,
+        event: EventId,
+        work: &mut VecDeque<Work>,
+        steps: &mut VecDeque<Step<C>>,
+    ) {
+        let Some(node) = self.nodes.get_mut(&event) else {
+            return;
+        };
+        let failed = node.state == State::Failed;
+        for waiter in std::mem::take(&mut node.waiters) {
+            if failed {
+                self.cancel(waiter, work, steps);
+            } else {
+                self.resolve_edge(waiter, steps);
+            }
+        }
+        self.settle(event, work);
+    }
+
+    fn cancel(&mut self, event: EventId, work: &mut VecDeque<Work>, steps: &mut VecDeque<Step<C>>) {
+        let Some(node) = self.nodes.get_mut(&event) else {
+            return;
+        };
+        if let Some(command) = node.held.take() {
+            self.held -= 1;
+            node.state = State::Failed;
+            steps.push_back(Step::Cancel(event, command));
+            work.push_back(Work::Decided(event));
+        }
+    }
+
+    fn resolve_edge(&mut self, event: EventId, steps: &mut VecDeque<Step<C>>) {
+        let Some(node) = self.nodes.get_mut(&event) else {
+            return;
+        };
+        node.pending = node.pending.saturating_sub(1);
+        if node.pending == 0
+            && let Some(command) = node.held.take()
+        {
+            self.held -= 1;
+            steps.push_back(Step::Run(event, command));
+        }
+    }
+
+    fn resolve_order(
+        &mut self,
+        event: EventId,
+        work: &mut VecDeque<Work>,
+        steps: &mut VecDeque<Step<C>>,
+    ) {
+        if let Some(node) = self.nodes.get_mut(&event) {
+            node.order = node.order.saturating_sub(1);
+        }
+        self.resolve_edge(event, steps);
+        self.settle(event, work);
+    }
+
+    // A command is settled when it is decided and so is everything it must come after: a command that
+    // failed early still stands between its predecessor and its successors.
+    fn settle(&mut self, event: EventId, work: &mut VecDeque<Work>) {
+        let Some(node) = self.nodes.get_mut(&event) else {
+            return;
+        };
+        if !node.is_settled() {
+            return;
+        }
+        let (place, named) = (node.place.take(), node.named);
+        let followers = std::mem::take(&mut node.followers);
+        if !named {
+            self.nodes.remove(&event);
+        }
+        work.extend(followers.into_iter().map(Work::Ordered));
+        if let Some(place) = place {
+            self.leave_queue(place, work);
+        }
+    }
+
+    fn leave_queue(&mut self, place: Place, work: &mut VecDeque<Work>) {
+        let Some(queue) = self.queues.get_mut(&place.queue) else {
+            return;
+        };
+        queue.unsettled -= 1;
+        let position = (place.stretch - queue.first) as usize;
+        if let Some(stretch) = queue.stretches.get_mut(position) {
+            stretch.unsettled -= 1;
+        }
+        while let Some(Stretch {
+            unsettled: 0,
+            closer: Some(closer),
+        }) = queue.stretches.front()
+        {
+            work.push_back(Work::Ordered(*closer));
+            queue.stretches.pop_front();
+            queue.first += 1;
+        }
+        if queue.released && queue.unsettled == 0 {
+            self.queues.remove(&place.queue);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Entered {
+    edges: usize,
+    stretch: u64,
+}
+
+impl<E, C> Node<E, C> {
+    fn new(kept: E, place: Option<Place>) -> Node<E, C> {
+        Node {
+            kept,
+            state: State::Open,
+            named: true,
+            pending: 0,
+            order: 0,
+            held: None,
+            place,
+            waiters: Vec::new(),
+            followers: Vec::new(),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.state != State::Open && self.order == 0
+    }
+}
+
+#[cfg(test)]
+#[path = "graph_tests.rs"]
+mod tests;

@@ -1,0 +1,208 @@
+//! The session's objects, by the ids that the client chose.
+//!
+//! An object that the node could not make keeps its id as *broken with a status*: a command that uses
+//! it ends with that status. Objects are shared (`Arc`): a command holds what it uses, so a release by
+//! the client disturbs nothing. Invariant: a handle reaches the driver only through these objects, and
+//! an id that is not in the tables ends the session.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use causeway_proto::id::{ContextId, DeviceIndex, KernelId, MemoryId, PlatformIndex, ProgramId, QueueId};
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::Violation;
+use super::arguments::Arguments;
+use super::hash::ById;
+use super::program::Program;
+use crate::runtime::buffer::Buffer;
+use crate::runtime::context::Context as NativeContext;
+use crate::runtime::kernel::Kernel as NativeKernel;
+use crate::runtime::node::Device;
+use crate::runtime::pinned::{PinnedPart, PinnedPool};
+use crate::runtime::queue::Queue as NativeQueue;
+
+/// Pinned memory for small transfers, of one device in one context: at most so many MiB.
+const PINNED_SLABS: usize = 16;
+
+/// A context.
+pub(crate) struct Context {
+    pub(crate) id: ContextId,
+    pub(crate) platform: PlatformIndex,
+    pub(crate) devices: Vec<(DeviceIndex, Device)>,
+    pub(crate) native: Result<NativeContext, Status>,
+    pools: Mutex<HashMap<DeviceIndex, Arc<OnceLock<Option<PinnedPool>>>>>,
+}
+
+impl Context {
+    /// A context, made or broken.
+    pub(crate) fn new(
+        id: ContextId,
+        platform: PlatformIndex,
+        devices: Vec<(DeviceIndex, Device)>,
+        native: Result<NativeContext, Status>,
+    ) -> Context {
+        Context {
+            id,
+            platform,
+            devices,
+            native,
+            pools: Mutex::default(),
+        }
+    }
+
+    /// The native context.
+    pub(crate) fn native(&self) -> Result<&NativeContext, Status> {
+        self.native.as_ref().map_err(|s| *s)
+    }
+
+    /// One of its devices.
+    pub(crate) fn device(&self, index: DeviceIndex) -> Option<Device> {
+        self.devices.iter().find(|(i, _)| *i == index).map(|(_, d)| *d)
+    }
+
+    /// Pinned memory for a small transfer; `None` when there is none to be had.
+    pub(crate) fn pinned(&self, device: DeviceIndex, length: usize) -> Option<PinnedPart> {
+        let pool = Arc::clone(self.pools.lock().entry(device).or_default());
+        let native = self.native().ok()?;
+        let found = self.device(device)?;
+        pool.get_or_init(|| PinnedPool::new(native, found, PINNED_SLABS).ok())
+            .as_ref()?
+            .take(native, length)
+    }
+}
+
+/// A command queue.
+pub(crate) struct Queue {
+    pub(crate) id: QueueId,
+    pub(crate) context: Arc<Context>,
+    pub(crate) device: DeviceIndex,
+    pub(crate) native: Result<NativeQueue, Status>,
+}
+
+impl Queue {
+    /// The native queue.
+    pub(crate) fn native(&self) -> Result<&NativeQueue, Status> {
+        self.native.as_ref().map_err(|s| *s)
+    }
+
+    /// Pinned memory, where the device needs it for transfers that do not block.
+    pub(crate) fn stage(&self, length: usize) -> Option<PinnedPart> {
+        let native = self.native().ok()?;
+        if native.device().has_direct_memory() {
+            return None;
+        }
+        self.context.pinned(self.device, length)
+    }
+}
+
+/// A buffer or sub-buffer.
+pub(crate) struct Memory {
+    pub(crate) context: Arc<Context>,
+    pub(crate) native: Result<Buffer, Status>,
+    charged: Option<(Arc<AtomicU64>, u64)>,
+}
+
+impl Memory {
+    /// A buffer that counts `size` bytes against the session's `account`.
+    pub(crate) fn buffer(
+        context: Arc<Context>,
+        native: Result<Buffer, Status>,
+        account: &Arc<AtomicU64>,
+    ) -> Memory {
+        let size = native.as_ref().map_or(0, Buffer::size);
+        account.fetch_add(size, Ordering::Relaxed);
+        Memory {
+            context,
+            native,
+            charged: Some((Arc::clone(account), size)),
+        }
+    }
+
+    /// A sub-buffer: its bytes are its parent's.
+    pub(crate) fn sub_buffer(context: Arc<Context>, native: Result<Buffer, Status>) -> Memory {
+        Memory {
+            context,
+            native,
+            charged: None,
+        }
+    }
+
+    /// The native buffer.
+    pub(crate) fn native(&self) -> Result<&Buffer, Status> {
+        self.native.as_ref().map_err(|s| *s)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some((account, size)) = &self.charged {
+            account.fetch_sub(*size, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A kernel: the argument table in command order, and the native kernel with what is set on it.
+pub(crate) struct Kernel {
+    pub(crate) context: Arc<Context>,
+    pub(crate) arguments: Mutex<Arc<Arguments>>,
+    pub(crate) native: Result<Mutex<Bound>, Status>,
+}
+
+/// A native kernel and which version of each argument is set on it.
+pub(crate) struct Bound {
+    pub(crate) kernel: NativeKernel,
+    pub(crate) set: Vec<u64>,
+}
+
+type Table<I, T> = HashMap<I, Arc<T>, ById>;
+
+/// All objects but events, which live in the graph.
+#[derive(Default)]
+pub(crate) struct Objects {
+    pub(crate) contexts: Table<ContextId, Context>,
+    pub(crate) queues: Table<QueueId, Queue>,
+    pub(crate) memory: Table<MemoryId, Memory>,
+    pub(crate) programs: Table<ProgramId, Program>,
+    pub(crate) kernels: Table<KernelId, Kernel>,
+}
+
+impl Objects {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.contexts.len()
+            + self.queues.len()
+            + self.memory.len()
+            + self.programs.len()
+            + self.kernels.len()
+    }
+}
+
+/// An id that is in the table, or the end of the session.
+pub(crate) fn find<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T>(
+    table: &Table<I, T>,
+    id: I,
+) -> Result<Arc<T>, Violation> {
+    table
+        .get(&id)
+        .map(Arc::clone)
+        .ok_or_else(|| Violation::Unknown(format!("{id:?}")))
+}
+
+/// A new id in the table, or the end of the session.
+pub(crate) fn add<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T>(
+    table: &mut Table<I, T>,
+    id: I,
+    object: T,
+) -> Result<(), Violation> {
+    match table.entry(id) {
+        std::collections::hash_map::Entry::Occupied(_) => Err(Violation::Taken(format!("{id:?}"))),
+        std::collections::hash_map::Entry::Vacant(place) => {
+            place.insert(Arc::new(object));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What kernels print: the worker's standard output, captured.
+//!
+//! Standard output is a pipe. Before a batch with completions leaves, the pipe is drained, so text
+//! arrives before the completion of the kernel that printed it; a thread of its own drains it at other
+//! times, so that a kernel which prints much never finds it full for long. Draining before every batch
+//! costs a system call, so it is done only once a program that may print has been made.
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, read};
+
+/// Text is taken in pieces of this size.
+const PIECE: usize = 64 << 10;
+
+/// The captured standard output.
+#[derive(Debug)]
+pub(crate) struct Printed {
+    pipe: Option<OwnedFd>,
+    expected: AtomicBool,
+}
+
+impl Printed {
+    /// Watches `pipe`, which must not block; `None`: nothing is captured.
+    pub(crate) fn new(pipe: Option<OwnedFd>) -> Printed {
+        Printed {
+            pipe,
+            expected: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on kernels may print.
+    pub(crate) fn expect(&self) {
+        self.expected.store(true, Ordering::Release);
+    }
+
+    /// Whether a program's text or binary may make kernels print. Source says so by name, or hides it
+    /// behind token pasting; anything else may.
+    pub(crate) fn may_come_from(source: Option<&[u8]>) -> bool {
+        let Some(source) = source else { return true };
+        let has = |word: &[u8]| source.windows(word.len()).any(|w| w == word);
+        has(b"printf") || has(b"##")
+    }
+
+    /// The text that has come so far.
+    pub(crate) fn drain(&self) -> Vec<Bytes> {
+        let mut text = Vec::new();
+        if !self.expected.load(Ordering::Acquire) {
+            return text;
+        }
+        let Some(pipe) = &self.pipe else { return text };
+        loop {
+            let mut piece = vec![0u8; PIECE];
+            match read(pipe, &mut piece) {
+                Ok(0) => return text,
+                Ok(n) => {
+                    piece.truncate(n);
+                    text.push(Bytes::from(piece));
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return text,
+            }
+        }
+    }
+
+    /// Waits until there is text. `false`: there will never be any.
+    pub(crate) fn wait(&self) -> bool {
+        let Some(pipe) = &self.pipe else { return false };
+        let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) => {
+                // Text before any program was expected to print (a driver's greeting): take it anyway.
+                self.expect();
+                !fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
+            }
+            Err(Errno::INTR) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    #[test]
+    fn text_is_drained_once_it_is_expected() {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        let printed = Printed::new(Some(read));
+        rustix::io::write(&write, b"one").unwrap();
+        assert!(printed.drain().is_empty());
+        printed.expect();
+        assert_eq!(printed.drain(), [Bytes::from_static(b"one")]);
+        assert!(printed.drain().is_empty());
+    }
+
+    #[test]
+    fn only_source_without_a_way_to_print_cannot_print() {
+        assert!(!Printed::may_come_from(Some(b"kernel void f() {}")));
+        assert!(Printed::may_come_from(Some(b"kernel void f() { printf(\"x\"); }")));
+        assert!(Printed::may_come_from(Some(b"#define P(a) pri##a")));
+        assert!(Printed::may_come_from(None));
+    }
+}

@@ -1,0 +1,496 @@
+//! Programs: made on the reading thread, built on the builder's.
+//!
+//! A program from source that includes nothing exists natively from the start. One with include
+//! directives is made natively by each build or compilation, sealed against the node's files with the
+//! headers of that very call ([`source`]). Builds add `-cl-kernel-arg-info`, which the client never
+//! sees, and are answered with log, state and the signatures of all kernels.
+//!
+//! Invariant: the reading thread never waits for a compiler; a kernel asked of a program whose build
+//! has not been answered is broken with `CL_INVALID_PROGRAM_EXECUTABLE`.
+#![forbid(unsafe_code)]
+
+pub(crate) mod builder;
+mod signature;
+mod source;
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use causeway_proto::command::{
+    Answer, BinariesAnswer, BuildProgram, CompileProgram, CreateProgram, DeviceBinary, DeviceBuild,
+    KernelSignature, LinkProgram, ObjectKind, ProgramAnswer, answer, create_program,
+};
+use causeway_proto::id::{ContextId, DeviceIndex, ProgramId, RequestId};
+use causeway_proto::limits::{MAX_BATCH, MAX_LIST};
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::objects::{Context, add, find};
+use super::printed::Printed;
+use super::{Shared, Violation};
+use crate::runtime::node::Device;
+use crate::runtime::program::Program as NativeProgram;
+
+const BUILD_PROGRAM_FAILURE: Status = Status(-11);
+const COMPILE_PROGRAM_FAILURE: Status = Status(-15);
+const INVALID_VALUE: Status = Status(-30);
+const INVALID_PROGRAM: Status = Status(-44);
+const INVALID_PROGRAM_EXECUTABLE: Status = Status(-45);
+const INVALID_BUILD_OPTIONS: Status = Status(-43);
+const ARG_INFO: &str = "-cl-kernel-arg-info";
+/// A log longer than this is cut: it must travel in one batch with everything else.
+const MAX_LOG: usize = 4 << 20;
+
+/// A program.
+pub(crate) struct Program {
+    pub(crate) id: ProgramId,
+    pub(crate) context: Arc<Context>,
+    // Source that must be sealed anew by each build.
+    source: Option<Bytes>,
+    has_source: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    native: Result<Arc<NativeProgram>, Status>,
+    // Verbs not yet answered.
+    jobs: usize,
+}
+
+impl Program {
+    fn new(id: ProgramId, context: Arc<Context>, native: Result<NativeProgram, Status>) -> Program {
+        Program {
+            id,
+            context,
+            source: None,
+            has_source: false,
+            state: Mutex::new(State {
+                native: native.map(Arc::new),
+                jobs: 0,
+            }),
+        }
+    }
+
+    /// The native program, when no build is under way.
+    ///
+    /// # Errors
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` while one is, or the program's own failure.
+    pub(crate) fn settled(&self) -> Result<Arc<NativeProgram>, Status> {
+        let state = self.state.lock();
+        if state.jobs > 0 {
+            return Err(INVALID_PROGRAM_EXECUTABLE);
+        }
+        state.native.clone()
+    }
+
+    fn native(&self) -> Result<Arc<NativeProgram>, Status> {
+        self.state.lock().native.clone()
+    }
+
+    fn set_native(&self, native: Result<NativeProgram, Status>) {
+        let native = native.map(Arc::new);
+        self.state.lock().native = native;
+    }
+
+    /// The native program to build, with `headers` as the names that its source may include.
+    fn to_build(&self, headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
+        if let Some(text) = &self.source {
+            let sealed = source::sealed(text, headers);
+            self.set_native(NativeProgram::with_source(self.context.native()?, &sealed));
+        }
+        self.native()
+    }
+
+    /// A native program that serves as a header beside `headers`.
+    fn as_header(&self, headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
+        match &self.source {
+            None => self.native(),
+            Some(text) => {
+                let sealed = source::sealed(text, headers);
+                NativeProgram::with_source(self.context.native()?, &sealed).map(Arc::new)
+            }
+        }
+    }
+
+    /// The devices named, or all of the context's when none is.
+    fn devices(&self, named: &[u32]) -> Result<Vec<(DeviceIndex, Device)>, Violation> {
+        devices_of(&self.context, named)
+    }
+}
+
+fn devices_of(context: &Context, named: &[u32]) -> Result<Vec<(DeviceIndex, Device)>, Violation> {
+    if named.is_empty() {
+        return Ok(context.devices.clone());
+    }
+    if named.len() > MAX_LIST {
+        return Err(Violation::Malformed("a list of devices is too long"));
+    }
+    named
+        .iter()
+        .map(|index| {
+            let index = DeviceIndex(*index);
+            let device = context.device(index).map(|device| (index, device));
+            device.ok_or_else(|| Violation::Unknown(format!("{index:?} in a context")))
+        })
+        .collect()
+}
+
+fn natives(devices: &[(DeviceIndex, Device)]) -> Vec<Device> {
+    devices.iter().map(|(_, device)| *device).collect()
+}
+
+/// Queues a verb on `program` and ends it with `work`'s answer.
+fn submit(
+    shared: &Arc<Shared>,
+    program: Arc<Program>,
+    mut others: Vec<ProgramId>,
+    request: RequestId,
+    work: impl FnOnce(&Arc<Program>) -> (Status, String, Option<answer::Body>) + Send + 'static,
+) {
+    program.state.lock().jobs += 1;
+    others.push(program.id);
+    let outbox = Arc::clone(&shared.outbox);
+    shared.builder.submit(others, move || {
+        let (status, message, body) = work(&program);
+        program.state.lock().jobs -= 1;
+        if request.0 != 0 {
+            outbox.answer(Answer {
+                request: request.0,
+                status: status.0,
+                message,
+                body,
+            });
+        }
+    });
+}
+
+/// Applies `CreateProgram`.
+pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), Violation> {
+    let id = ProgramId(create.program);
+    let context = find(&shared.core.lock().objects.contexts, ContextId(create.context))?;
+    let from = create.from.ok_or(Violation::Malformed("a program made from nothing"))?;
+    let text = match &from {
+        create_program::From::Source(text) => Some(text.as_ref()),
+        _ => None,
+    };
+    if Printed::may_come_from(text) {
+        shared.outbox.printed().expect();
+    }
+    let mut binaries = None;
+    let program = match from {
+        create_program::From::Source(text) => from_source(id, context, text),
+        create_program::From::BuiltInKernels(names) => {
+            let native = CString::new(names).map_err(|_| INVALID_VALUE).and_then(|names| {
+                let devices = natives(&context.devices);
+                NativeProgram::with_built_in_kernels(context.native()?, &devices, &names)
+            });
+            Program::new(id, context, native)
+        }
+        create_program::From::Il(il) => {
+            let native = context.native().and_then(|c| NativeProgram::with_il(c, &il));
+            Program::new(id, context, native)
+        }
+        create_program::From::Binaries(list) => {
+            binaries = Some(list.per_device);
+            Program::new(id, context, Err(INVALID_PROGRAM))
+        }
+    };
+    if binaries.is_none() && create.request == 0 {
+        let broken = program.native().err();
+        shared.tell_broken(ObjectKind::Program, id.0, broken.as_ref(), program.context.id);
+    }
+    let program = {
+        let mut core = shared.core.lock();
+        core.with_room(shared, |core| add(&mut core.objects.programs, id, program))?;
+        find(&core.objects.programs, id)?
+    };
+    let request = RequestId(create.request);
+    match binaries {
+        Some(binaries) => from_binaries(shared, program, binaries, request),
+        None if request.0 != 0 => {
+            submit(shared, program, Vec::new(), request, |program| {
+                let status = program.native().err().unwrap_or(Status::SUCCESS);
+                (status, String::new(), None)
+            });
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes) -> Program {
+    if source::includes(&text) {
+        let mut program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
+        // A copy: a slice would keep the whole batch alive.
+        program.source = Some(Bytes::copy_from_slice(&text));
+        program.has_source = true;
+        return program;
+    }
+    let native = context.native().and_then(|c| NativeProgram::with_source(c, &text));
+    let mut program = Program::new(id, context, native);
+    program.has_source = true;
+    program
+}
+
+fn from_binaries(
+    shared: &Arc<Shared>,
+    program: Arc<Program>,
+    binaries: Vec<DeviceBinary>,
+    request: RequestId,
+) -> Result<(), Violation> {
+    let named: Vec<u32> = binaries.iter().map(|b| b.device).collect();
+    if named.is_empty() {
+        return Err(Violation::Malformed("a program made from no binaries"));
+    }
+    let devices = program.devices(&named)?;
+    submit(shared, program, Vec::new(), request, move |program| {
+        let context = match program.context.native() {
+            Ok(context) => context,
+            Err(status) => return (status, String::new(), None),
+        };
+        let bytes: Vec<&[u8]> = binaries.iter().map(|b| b.binary.as_ref()).collect();
+        let (native, verdicts) = NativeProgram::with_binaries(context, &natives(&devices), &bytes);
+        let status = native.as_ref().err().copied().unwrap_or(Status::SUCCESS);
+        program.set_native(native);
+        let devices = devices
+            .iter()
+            .zip(verdicts)
+            .map(|((index, _), verdict)| DeviceBuild {
+                device: index.0,
+                binary_status: verdict,
+                ..DeviceBuild::default()
+            })
+            .collect();
+        let body = ProgramAnswer {
+            devices,
+            kernels: Vec::new(),
+        };
+        (status, String::new(), Some(answer::Body::Program(body)))
+    });
+    Ok(())
+}
+
+/// Applies `BuildProgram`.
+pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Violation> {
+    let program = find(&shared.core.lock().objects.programs, ProgramId(build.program))?;
+    let devices = program.devices(&build.devices)?;
+    submit(shared, program, Vec::new(), RequestId(build.request), move |program| {
+        let native = match program.to_build(&[]) {
+            Ok(native) => native,
+            Err(status) => return (status, String::new(), None),
+        };
+        let list = natives(&devices);
+        let options = source::without_paths(&build.options);
+        let result = if build.null_options && !program.has_source {
+            native.build(&list, None)
+        } else {
+            with_arg_info(&options, program.has_source, |options| {
+                native.build(&list, Some(options))
+            })
+        };
+        answer(&native, result, &devices)
+    });
+    Ok(())
+}
+
+/// Applies `CompileProgram`.
+pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(), Violation> {
+    if compile.headers.len() > MAX_LIST {
+        return Err(Violation::Malformed("a list of headers is too long"));
+    }
+    let (program, headers) = {
+        let core = shared.core.lock();
+        let program = find(&core.objects.programs, ProgramId(compile.program))?;
+        let headers = compile
+            .headers
+            .iter()
+            .map(|h| Ok((h.include_name.clone(), find(&core.objects.programs, ProgramId(h.program))?)))
+            .collect::<Result<Vec<_>, Violation>>()?;
+        (program, headers)
+    };
+    let devices = program.devices(&compile.devices)?;
+    let others = headers.iter().map(|(_, header)| header.id).collect();
+    submit(shared, program, others, RequestId(compile.request), move |program| {
+        let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+        let prepared = program.to_build(&names).and_then(|native| {
+            let headers = headers
+                .iter()
+                .map(|(name, header)| {
+                    let name = CString::new(name.as_str()).map_err(|_| INVALID_VALUE)?;
+                    Ok((name, header.as_header(&names)?))
+                })
+                .collect::<Result<Vec<_>, Status>>()?;
+            Ok((native, headers))
+        });
+        let (native, headers) = match prepared {
+            Ok(prepared) => prepared,
+            Err(status) => return (status, String::new(), None),
+        };
+        let headers: Vec<_> = headers.iter().map(|(name, h)| (name.as_c_str(), &**h)).collect();
+        let options = source::without_paths(&compile.options);
+        let result = with_arg_info(&options, program.has_source, |options| {
+            native.compile(&natives(&devices), options, &headers)
+        });
+        answer(&native, result, &devices)
+    });
+    Ok(())
+}
+
+/// Applies `LinkProgram`.
+pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violation> {
+    if link.inputs.len() > MAX_LIST {
+        return Err(Violation::Malformed("a list of programs is too long"));
+    }
+    let id = ProgramId(link.program);
+    let (program, inputs) = {
+        let mut core = shared.core.lock();
+        let context = find(&core.objects.contexts, ContextId(link.context))?;
+        let inputs = link
+            .inputs
+            .iter()
+            .map(|input| find(&core.objects.programs, ProgramId(*input)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
+        core.with_room(shared, |core| add(&mut core.objects.programs, id, program))?;
+        (find(&core.objects.programs, id)?, inputs)
+    };
+    let devices = program.devices(&link.devices)?;
+    let others = inputs.iter().map(|input| input.id).collect();
+    submit(shared, program, others, RequestId(link.request), move |program| {
+        let prepared = || -> Result<_, Status> {
+            let inputs = inputs.iter().map(|i| i.native()).collect::<Result<Vec<_>, _>>()?;
+            let options = CString::new(&*source::without_paths(&link.options));
+            Ok((program.context.native()?, inputs, options.map_err(|_| INVALID_VALUE)?))
+        };
+        let (context, inputs, options) = match prepared() {
+            Ok(prepared) => prepared,
+            Err(status) => return (status, String::new(), None),
+        };
+        let inputs: Vec<&NativeProgram> = inputs.iter().map(|i| &**i).collect();
+        // A failed link still gives a program, which has the log.
+        let (linked, result) = NativeProgram::link(context, &natives(&devices), &options, &inputs);
+        let failed = result.err().unwrap_or(INVALID_PROGRAM);
+        program.set_native(linked.ok_or(failed));
+        match program.native() {
+            Ok(native) => answer(&native, result, &devices),
+            Err(status) => (status, String::new(), None),
+        }
+    });
+    Ok(())
+}
+
+/// Builds with argument info where the source is ours to build, and without when the driver does not
+/// know the option.
+fn with_arg_info(
+    options: &str,
+    from_source: bool,
+    build: impl Fn(&std::ffi::CStr) -> Result<(), Status>,
+) -> Result<(), Status> {
+    let plain = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
+    if !from_source || options.contains(ARG_INFO) {
+        return build(&plain);
+    }
+    let separator = if options.is_empty() { "" } else { " " };
+    let added = CString::new(format!("{options}{separator}{ARG_INFO}"));
+    match build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?) {
+        Err(status) if ![BUILD_PROGRAM_FAILURE, COMPILE_PROGRAM_FAILURE].contains(&status) => {
+            build(&plain)
+        }
+        result => result,
+    }
+}
+
+/// What the client is told of a build, a compilation or a link.
+fn answer(
+    native: &NativeProgram,
+    result: Result<(), Status>,
+    devices: &[(DeviceIndex, Device)],
+) -> (Status, String, Option<answer::Body>) {
+    let builds: Vec<DeviceBuild> = devices
+        .iter()
+        .map(|(index, device)| {
+            let state = native.build_state(*device);
+            DeviceBuild {
+                device: index.0,
+                status: state.status,
+                log: presented(state.log),
+                binary_type: state.binary_type,
+                global_variable_size: state.global_variable_size,
+                binary_status: 0,
+            }
+        })
+        .collect();
+    let executable = builds
+        .iter()
+        .any(|b| b.status == 0 && b.binary_type == opencl_sys::CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
+    let kernels = if executable {
+        signatures(native, devices)
+    } else {
+        Vec::new()
+    };
+    let body = ProgramAnswer {
+        devices: builds,
+        kernels,
+    };
+    let status = result.err().unwrap_or(Status::SUCCESS);
+    (status, String::new(), Some(answer::Body::Program(body)))
+}
+
+fn signatures(native: &NativeProgram, devices: &[(DeviceIndex, Device)]) -> Vec<KernelSignature> {
+    let kernels = native.kernels().unwrap_or_default();
+    kernels
+        .into_iter()
+        .filter_map(|kernel| signature::of(kernel, devices).ok())
+        .collect()
+}
+
+/// A log as the application shall see it: without the option that it did not give.
+fn presented(mut log: String) -> String {
+    if log.contains(ARG_INFO) {
+        log = log.replace(&format!(" {ARG_INFO}"), "").replace(ARG_INFO, "");
+    }
+    if log.len() > MAX_LOG {
+        let cut = (0..=MAX_LOG).rev().find(|at| log.is_char_boundary(*at)).unwrap_or(0);
+        log.truncate(cut);
+    }
+    log
+}
+
+/// Answers a question for a program's binaries.
+pub(crate) fn binaries(
+    shared: &Arc<Shared>,
+    program: Arc<Program>,
+    request: RequestId,
+    sizes_only: bool,
+) {
+    submit(shared, program, Vec::new(), request, move |program| {
+        match binaries_of(program, sizes_only) {
+            Ok(body) => (Status::SUCCESS, String::new(), Some(answer::Body::Binaries(body))),
+            Err(status) => (status, String::new(), None),
+        }
+    });
+}
+
+fn binaries_of(program: &Program, sizes_only: bool) -> Result<BinariesAnswer, Status> {
+    let native = program.native()?;
+    let sizes = native.binary_sizes()?;
+    let binaries = if sizes_only {
+        vec![Vec::new(); sizes.len()]
+    } else {
+        native.binaries(MAX_BATCH / 2)?
+    };
+    let context = &program.context;
+    let order = native.devices(&natives(&context.devices))?;
+    let mut answer = BinariesAnswer::default();
+    for ((at, binary), size) in order.into_iter().zip(binaries).zip(sizes) {
+        if let Some((index, _)) = at.and_then(|at| context.devices.get(at)) {
+            answer.per_device.push(DeviceBinary {
+                device: index.0,
+                binary: binary.into(),
+            });
+            answer.sizes.push(size);
+        }
+    }
+    Ok(answer)
+}

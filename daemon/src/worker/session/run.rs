@@ -1,0 +1,241 @@
+//! Handing commands to their native queues, and what becomes runnable by that.
+//!
+//! Whoever makes a command runnable runs it, on its own thread: the thread that reads commands, or one
+//! of the bulk engine's when a transfer's last piece was enqueued. A driver's callback never does: the
+//! end of a native command makes nothing runnable, because the native queue holds its successors.
+//! After a run every native queue that it touched is flushed, so that no command waits for a flush
+//! that the program made long ago.
+//!
+//! Invariant: no lock of the session is held during a native enqueue, but for the launched kernel's.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use causeway_proto::status::Status;
+
+use super::Shared;
+use super::command::Command;
+use super::enqueue::{Operation, Task};
+use super::graph::Step;
+use super::objects::{Kernel, Queue};
+use crate::bulk;
+use crate::runtime::event::{Event, WaitList, listen};
+use crate::runtime::host::Host;
+
+/// Runs commands and remembers which queues to flush.
+pub(crate) struct Runner<'a> {
+    shared: &'a Arc<Shared>,
+    steps: VecDeque<Step<Task>>,
+    touched: Vec<Arc<Queue>>,
+}
+
+/// What became of a task that was started.
+enum Started {
+    /// It is in its native queue.
+    Enqueued(Event),
+    /// The bulk engine has it, and will say when it is.
+    ByBulk,
+}
+
+impl<'a> Runner<'a> {
+    /// A runner for this thread.
+    pub(crate) fn new(shared: &'a Arc<Shared>) -> Runner<'a> {
+        Runner {
+            shared,
+            steps: VecDeque::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// Starts a command that may run, then everything that this makes runnable.
+    pub(crate) fn run(&mut self, task: Task) {
+        self.start(task);
+        self.follow();
+    }
+
+    /// A bulk transfer's last native piece is enqueued.
+    pub(crate) fn passed(&mut self, command: &Command) {
+        self.shared.core.lock().graph.passed(command.id(), &mut self.steps);
+        self.follow();
+    }
+
+    /// A command or user event ended without success.
+    pub(crate) fn failed(&mut self, command: &Command) {
+        self.shared.core.lock().graph.failed(command.id(), &mut self.steps);
+        self.follow();
+    }
+
+    /// A held command is given up with `status`.
+    pub(crate) fn give_up(&mut self, command: &Arc<Command>, status: Status) {
+        let held = self.shared.core.lock().graph.failed(command.id(), &mut self.steps);
+        if let Some(task) = held {
+            self.shared.let_go(&task);
+            self.shared.bulk.give_up(&task);
+        }
+        command.finish(status, "too much is held back".into());
+        self.follow();
+    }
+
+    /// `queue` must be flushed when this runner is done.
+    pub(crate) fn touch(&mut self, queue: &Arc<Queue>) {
+        if !self.touched.iter().any(|q| Arc::ptr_eq(q, queue)) {
+            self.touched.push(Arc::clone(queue));
+        }
+    }
+
+    fn follow(&mut self) {
+        while let Some(step) = self.steps.pop_front() {
+            match step {
+                Step::Run(_, task) => {
+                    self.shared.let_go(&task);
+                    self.start(task);
+                }
+                Step::Cancel(_, task) => {
+                    self.shared.let_go(&task);
+                    self.shared.bulk.give_up(&task);
+                    task.command.finish(Status::WAIT_LIST_FAILED, String::new());
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, task: Task) {
+        self.touch(&task.queue);
+        let command = Arc::clone(&task.command);
+        match self.enqueue(&task) {
+            Ok(Started::Enqueued(event)) => {
+                command.enqueued(event);
+                watch(&command);
+                self.shared.core.lock().graph.passed(command.id(), &mut self.steps);
+            }
+            Ok(Started::ByBulk) => {}
+            Err(status) => {
+                self.shared.bulk.give_up(&task);
+                command.finish(status, String::new());
+                self.shared.core.lock().graph.failed(command.id(), &mut self.steps);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, task: &Task) -> Result<Started, Status> {
+        let waits = native_waits(&task.waits)?;
+        let queue = task.queue.native()?;
+        let event = match task.operation.as_ref().map_err(|s| *s)? {
+            Operation::NdRange {
+                kernel,
+                arguments,
+                held: _,
+                shape: Some(shape),
+            } => {
+                let bound = bound(kernel)?;
+                let mut bound = bound.lock();
+                arguments.bind(&mut bound)?;
+                queue.nd_range(&mut bound.kernel, shape, &waits)?
+            }
+            Operation::Write {
+                memory,
+                region,
+                contents,
+            } => {
+                let source = match task.queue.stage(contents.len()) {
+                    Some(part) => Host::pinned_copy(part, contents),
+                    None => Host::Source(contents.clone()),
+                };
+                queue.write(memory.native()?, region, source, 0, &waits)?
+            }
+            Operation::Read { memory, region } => {
+                let length = region.packed_length() as usize;
+                let target = match task.queue.stage(length) {
+                    Some(part) => Host::Pinned(part),
+                    None => Host::target(length),
+                };
+                queue.read(memory.native()?, region, target, 0, &waits)?
+            }
+            Operation::Copy {
+                source,
+                destination,
+            } => queue.copy(
+                (source.0.native()?, &source.1),
+                (destination.0.native()?, &destination.1),
+                &waits,
+            )?,
+            Operation::Fill {
+                memory,
+                pattern,
+                offset,
+                size,
+            } => queue.fill(memory.native()?, pattern, *offset, *size, &waits)?,
+            Operation::Migrate { memory, flags } => {
+                let buffers = memory
+                    .iter()
+                    .map(|m| m.native())
+                    .collect::<Result<Vec<_>, _>>()?;
+                queue.migrate(&buffers, *flags, &waits)?
+            }
+            Operation::Marker | Operation::NdRange { shape: None, .. } => queue.marker(&waits)?,
+            Operation::Barrier => queue.barrier(&waits)?,
+            Operation::BulkWrite { memory, region } => {
+                bulk::write(self.shared, task, memory, *region, &waits)?;
+                return Ok(Started::ByBulk);
+            }
+            Operation::BulkRead { memory, region } => {
+                bulk::read(self.shared, task, memory, *region, &waits)?;
+                return Ok(Started::ByBulk);
+            }
+        };
+        Ok(Started::Enqueued(event))
+    }
+
+    /// Flushes every queue that was touched.
+    pub(crate) fn flush(&mut self) {
+        for queue in self.touched.drain(..) {
+            if let Ok(native) = queue.native() {
+                let _ = native.flush();
+            }
+        }
+    }
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Has the command hear of its native event's end.
+pub(crate) fn watch(command: &Arc<Command>) {
+    if listen(command).is_err() {
+        // A driver without callbacks for this event: a thread waits in its place.
+        let command = Arc::clone(command);
+        let _ = std::thread::Builder::new().name("wait".into()).spawn(move || {
+            let waited = command.native().map_or(Ok(()), Event::wait);
+            let status = waited.err().unwrap_or(Status::SUCCESS);
+            crate::runtime::event::Listener::ended(command, status);
+        });
+    }
+}
+
+/// The native events among what a command waits for; what has ended well needs no waiting.
+///
+/// # Errors
+/// [`Status::WAIT_LIST_FAILED`] when something waited for has failed.
+pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Status> {
+    let mut list = WaitList::default();
+    for wait in waits {
+        match wait.status() {
+            Some(status) if status.is_error() => return Err(Status::WAIT_LIST_FAILED),
+            Some(_) => {}
+            None => {
+                if let Some(event) = wait.native() {
+                    list.push(event);
+                }
+            }
+        }
+    }
+    Ok(list)
+}
+
+fn bound(kernel: &Kernel) -> Result<&parking_lot::Mutex<super::objects::Bound>, Status> {
+    kernel.native.as_ref().map_err(|s| *s)
+}
