@@ -19,10 +19,22 @@ impl Engine {
     pub(crate) fn stop(&self) {}
 }
 
-pub(crate) fn write(_: &Arc<Shared>, _: &Task, _: &Arc<Memory>, _: Region, _: &WaitList<'_>) -> Result<(), Status> {
+pub(crate) fn write(
+    _: &Arc<Shared>,
+    _: &Task,
+    _: &Arc<Memory>,
+    _: Region,
+    _: &WaitList<'_>,
+) -> Result<(), Status> {
     Err(Status::INVALID_OPERATION)
 }
 
-pub(crate) fn read(_: &Arc<Shared>, _: &Task, _: &Arc<Memory>, _: Region, _: &WaitList<'_>) -> Result<(), Status> {
+pub(crate) fn read(
+    _: &Arc<Shared>,
+    _: &Task,
+    _: &Arc<Memory>,
+    _: Region,
+    _: &WaitList<'_>,
+) -> Result<(), Status> {
     Err(Status::INVALID_OPERATION)
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use causeway_proto::command::{
-    Command as WireCommand, CreateBuffer, CreateContext, CreateKernel, CreateQueue, CreateSubBuffer,
-    Enqueue, Notice, ObjectKind, Release, SetUserEventStatus, UnloadCompiler, command,
+    Command as WireCommand, CreateBuffer, CreateContext, CreateKernel, CreateQueue,
+    CreateSubBuffer, Enqueue, Notice, ObjectKind, Release, SetUserEventStatus, UnloadCompiler,
+    command,
 };
 use causeway_proto::id::{
     ContextId, DeviceIndex, EventId, KernelId, MemoryId, PlatformIndex, ProgramId, QueueId,
@@ -111,9 +112,9 @@ fn enqueue(
     core.held_bytes += bytes;
     let full = core.graph.held() > shared.limits.held_commands
         || core.held_bytes > shared.limits.held_bytes;
-    drop(core);
     if full {
-        runner.give_up(&command, Status::OUT_OF_HOST_MEMORY);
+        core.held_bytes -= bytes;
+        runner.give_up(core, &command);
     }
     Ok(())
 }
@@ -136,7 +137,9 @@ fn set_user_event_status(
     let found = shared.core.lock().graph.get(id).map(Arc::clone);
     let event = found.ok_or_else(|| Violation::Unknown(format!("{id:?}")))?;
     if !event.is_user_event() || set.status > 0 || !event.set_status(Status(set.status)) {
-        return Err(Violation::Malformed("a status for what is no unset user event"));
+        return Err(Violation::Malformed(
+            "a status for what is no unset user event",
+        ));
     }
     if set.status == 0 {
         runner.passed(&event);
@@ -185,7 +188,9 @@ fn release(shared: &Arc<Shared>, release: Release) -> Result<(), Violation> {
 
 fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Violation> {
     if create.devices.is_empty() || create.devices.len() > MAX_LIST {
-        return Err(Violation::Malformed("a context's list of devices is empty or too long"));
+        return Err(Violation::Malformed(
+            "a context's list of devices is empty or too long",
+        ));
     }
     let index = PlatformIndex(create.platform);
     let platform = shared
@@ -215,8 +220,11 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
     let natives = devices.iter().map(|(_, d)| *d).collect();
     let native = NativeContext::new(platform, natives, Box::new(listener));
     shared.tell_broken(ObjectKind::Context, id.0, native.as_ref().err(), id);
-    let context = Context::new(id, index, devices, native);
-    shared.core.lock().with_room(shared, |core| add(&mut core.objects.contexts, id, context))
+    let context = Context::new(id, devices, native);
+    shared
+        .core
+        .lock()
+        .with_room(shared, |core| add(&mut core.objects.contexts, id, context))
 }
 
 fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violation> {
@@ -224,7 +232,10 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
     if create.properties.len() > MAX_LIST || create.properties.len() % 2 != 0 {
         return Err(Violation::Malformed("a queue's properties are no pairs"));
     }
-    let context = find(&shared.core.lock().objects.contexts, ContextId(create.context))?;
+    let context = find(
+        &shared.core.lock().objects.contexts,
+        ContextId(create.context),
+    )?;
     let device = context
         .device(index)
         .ok_or_else(|| Violation::Unknown(format!("{index:?} in a context")))?;
@@ -252,10 +263,15 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
 
 fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Violation> {
     if create.contents.len() > INLINE_CONTENTS {
-        return Err(Violation::Malformed("initial contents too large to ride along"));
+        return Err(Violation::Malformed(
+            "initial contents too large to ride along",
+        ));
     }
     let id = MemoryId(create.buffer);
-    let context = find(&shared.core.lock().objects.contexts, ContextId(create.context))?;
+    let context = find(
+        &shared.core.lock().objects.contexts,
+        ContextId(create.context),
+    )?;
     let limit = shared.limits.device_memory;
     let used = shared.device_memory.load(Ordering::Relaxed);
     let native = if limit != 0 && used.saturating_add(create.size) > limit {
@@ -267,7 +283,10 @@ fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Viol
     };
     shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
     let memory = Memory::buffer(context, native, &shared.device_memory);
-    shared.core.lock().with_room(shared, |core| add(&mut core.objects.memory, id, memory))
+    shared
+        .core
+        .lock()
+        .with_room(shared, |core| add(&mut core.objects.memory, id, memory))
 }
 
 fn create_sub_buffer(shared: &Arc<Shared>, create: &CreateSubBuffer) -> Result<(), Violation> {
@@ -279,7 +298,10 @@ fn create_sub_buffer(shared: &Arc<Shared>, create: &CreateSubBuffer) -> Result<(
     let context = Arc::clone(&parent.context);
     shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
     let memory = Memory::sub_buffer(context, native);
-    shared.core.lock().with_room(shared, |core| add(&mut core.objects.memory, id, memory))
+    shared
+        .core
+        .lock()
+        .with_room(shared, |core| add(&mut core.objects.memory, id, memory))
 }
 
 fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Violation> {
@@ -287,8 +309,13 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
         return Err(Violation::Malformed("a kernel's name is too long"));
     }
     let id = KernelId(create.kernel);
-    let program = find(&shared.core.lock().objects.programs, ProgramId(create.program))?;
-    let native = program.settled().and_then(|native| native.kernel(&create.name));
+    let program = find(
+        &shared.core.lock().objects.programs,
+        ProgramId(create.program),
+    )?;
+    let native = program
+        .settled()
+        .and_then(|native| native.kernel(&create.name));
     let context = Arc::clone(&program.context);
     shared.tell_broken(ObjectKind::Kernel, id.0, native.as_ref().err(), context.id);
     let kernel = Kernel {
@@ -301,7 +328,10 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
             })
         }),
     };
-    shared.core.lock().with_room(shared, |core| add(&mut core.objects.kernels, id, kernel))
+    shared
+        .core
+        .lock()
+        .with_room(shared, |core| add(&mut core.objects.kernels, id, kernel))
 }
 
 fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), Violation> {

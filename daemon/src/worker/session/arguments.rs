@@ -122,7 +122,9 @@ impl Value {
             }
             Some(kernel_arg::Value::LocalSize(size)) => Value::Local(*size),
             Some(kernel_arg::Value::Sampler(_)) => {
-                return Err(Violation::Malformed("an argument names a sampler; none exists"));
+                return Err(Violation::Malformed(
+                    "an argument names a sampler; none exists",
+                ));
             }
             None => return Err(Violation::Malformed("an argument without a value")),
         })
@@ -130,9 +132,9 @@ impl Value {
 
     fn set(&self, bound: &mut Bound, index: u32) -> Result<(), Status> {
         match self {
-            Value::Small(length, bytes) => {
-                bound.kernel.set_value(index, &bytes[..usize::from(*length)])
-            }
+            Value::Small(length, bytes) => bound
+                .kernel
+                .set_value(index, &bytes[..usize::from(*length)]),
             Value::Large(bytes) => bound.kernel.set_value(index, bytes),
             Value::Memory(memory) => {
                 let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;

@@ -48,7 +48,12 @@ pub(crate) struct Command {
 
 impl Command {
     /// A new event, open.
-    pub(crate) fn new(id: EventId, kind: Kind, profiling: bool, outbox: &Arc<Outbox>) -> Arc<Command> {
+    pub(crate) fn new(
+        id: EventId,
+        kind: Kind,
+        profiling: bool,
+        outbox: &Arc<Outbox>,
+    ) -> Arc<Command> {
         Arc::new(Command {
             id,
             kind,

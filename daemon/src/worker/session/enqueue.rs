@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::{
-    CopyBuffer, Enqueue, FillBuffer, Migrate, NdRange, ReadBuffer, Region as WireRegion, WriteBuffer,
-    enqueue,
+    CopyBuffer, Enqueue, FillBuffer, Migrate, NdRange, ReadBuffer, Region as WireRegion,
+    WriteBuffer, enqueue,
 };
 use causeway_proto::id::{KernelId, MemoryId};
 use causeway_proto::limits::MAX_LIST;
@@ -43,7 +43,7 @@ pub(crate) enum Operation {
         kernel: Arc<Kernel>,
         arguments: Arc<Arguments>,
         /// Kept until the launch is enqueued.
-        held: Vec<Arc<Memory>>,
+        _memory: Vec<Arc<Memory>>,
         /// `None`: nothing would run.
         shape: Option<Shape>,
     },
@@ -168,10 +168,10 @@ fn nd_range(launch: &NdRange, objects: &Objects, version: u64) -> Result<Prepare
         Ok(()) => arguments.hold(),
         Err(status) => Err(*status),
     };
-    Ok(Prepared::plain(held.map(|held| Operation::NdRange {
+    Ok(Prepared::plain(held.map(|memory| Operation::NdRange {
         kernel,
         arguments,
-        held,
+        _memory: memory,
         shape,
     })))
 }
@@ -208,7 +208,9 @@ fn write_buffer(write: WriteBuffer, objects: &Objects) -> Result<Prepared, Viola
     let bytes = contents.len();
     let operation = match region {
         Ok(region) if region.packed_length() != bytes as u64 => {
-            return Err(Violation::Malformed("a write's contents do not fit its region"));
+            return Err(Violation::Malformed(
+                "a write's contents do not fit its region",
+            ));
         }
         Ok(_) if bytes == 0 => Ok(Operation::Marker),
         Ok(region) => Ok(Operation::Write {
@@ -277,7 +279,9 @@ fn fill_buffer(fill: FillBuffer, objects: &Objects) -> Result<Prepared, Violatio
 
 fn migration(migrate: &Migrate, objects: &Objects) -> Result<Prepared, Violation> {
     if migrate.memory.is_empty() || migrate.memory.len() > MAX_LIST {
-        return Err(Violation::Malformed("a migration's list is empty or too long"));
+        return Err(Violation::Malformed(
+            "a migration's list is empty or too long",
+        ));
     }
     let memory = migrate
         .memory

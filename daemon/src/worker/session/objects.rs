@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use causeway_proto::id::{ContextId, DeviceIndex, KernelId, MemoryId, PlatformIndex, ProgramId, QueueId};
+use causeway_proto::id::{ContextId, DeviceIndex, KernelId, MemoryId, ProgramId, QueueId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
@@ -31,7 +31,6 @@ const PINNED_SLABS: usize = 16;
 /// A context.
 pub(crate) struct Context {
     pub(crate) id: ContextId,
-    pub(crate) platform: PlatformIndex,
     pub(crate) devices: Vec<(DeviceIndex, Device)>,
     pub(crate) native: Result<NativeContext, Status>,
     pools: Mutex<HashMap<DeviceIndex, Arc<OnceLock<Option<PinnedPool>>>>>,
@@ -41,13 +40,12 @@ impl Context {
     /// A context, made or broken.
     pub(crate) fn new(
         id: ContextId,
-        platform: PlatformIndex,
+
         devices: Vec<(DeviceIndex, Device)>,
         native: Result<NativeContext, Status>,
     ) -> Context {
         Context {
             id,
-            platform,
             devices,
             native,
             pools: Mutex::default(),
@@ -61,7 +59,10 @@ impl Context {
 
     /// One of its devices.
     pub(crate) fn device(&self, index: DeviceIndex) -> Option<Device> {
-        self.devices.iter().find(|(i, _)| *i == index).map(|(_, d)| *d)
+        self.devices
+            .iter()
+            .find(|(i, _)| *i == index)
+            .map(|(_, d)| *d)
     }
 
     /// Pinned memory for a small transfer; `None` when there is none to be had.

@@ -74,7 +74,9 @@ impl Printed {
             Ok(_) => {
                 // Text before any program was expected to print (a driver's greeting): take it anyway.
                 self.expect();
-                !fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
+                !fds[0]
+                    .revents()
+                    .intersects(PollFlags::ERR | PollFlags::NVAL)
             }
             Err(Errno::INTR) => true,
             Err(_) => false,
@@ -101,7 +103,9 @@ mod tests {
     #[test]
     fn only_source_without_a_way_to_print_cannot_print() {
         assert!(!Printed::may_come_from(Some(b"kernel void f() {}")));
-        assert!(Printed::may_come_from(Some(b"kernel void f() { printf(\"x\"); }")));
+        assert!(Printed::may_come_from(Some(
+            b"kernel void f() { printf(\"x\"); }"
+        )));
         assert!(Printed::may_come_from(Some(b"#define P(a) pri##a")));
         assert!(Printed::may_come_from(None));
     }

@@ -47,9 +47,9 @@ fn device_timer(
     let device = context
         .device(DeviceIndex(ask.device))
         .ok_or(Violation::Malformed("a timer of no device of the context"))?;
-    Ok(device.timers().map(|(device_ns, host_ns)| {
-        answer::Body::Timer(TimerAnswer { device_ns, host_ns })
-    }))
+    Ok(device
+        .timers()
+        .map(|(device_ns, host_ns)| answer::Body::Timer(TimerAnswer { device_ns, host_ns })))
 }
 
 /// The kernel's local arguments are set for the question and forgotten after it, so that the next
@@ -62,7 +62,9 @@ fn kernel_work_group(
     let device = kernel
         .context
         .device(DeviceIndex(ask.device))
-        .ok_or(Violation::Malformed("a kernel's question about no device of its context"))?;
+        .ok_or(Violation::Malformed(
+            "a kernel's question about no device of its context",
+        ))?;
     let answer = || -> Result<answer::Body, Status> {
         let mut bound = kernel.native.as_ref().map_err(|s| *s)?.lock();
         for argument in &ask.args {

@@ -14,11 +14,13 @@ use std::sync::Arc;
 
 use causeway_proto::status::Status;
 
-use super::Shared;
+use parking_lot::MutexGuard;
+
 use super::command::Command;
 use super::enqueue::{Operation, Task};
 use super::graph::Step;
 use super::objects::{Kernel, Queue};
+use super::{Core, Shared};
 use crate::bulk;
 use crate::runtime::event::{Event, WaitList, listen};
 use crate::runtime::host::Host;
@@ -56,24 +58,32 @@ impl<'a> Runner<'a> {
 
     /// A bulk transfer's last native piece is enqueued.
     pub(crate) fn passed(&mut self, command: &Command) {
-        self.shared.core.lock().graph.passed(command.id(), &mut self.steps);
+        self.shared
+            .core
+            .lock()
+            .graph
+            .passed(command.id(), &mut self.steps);
         self.follow();
     }
 
     /// A command or user event ended without success.
     pub(crate) fn failed(&mut self, command: &Command) {
-        self.shared.core.lock().graph.failed(command.id(), &mut self.steps);
+        self.shared
+            .core
+            .lock()
+            .graph
+            .failed(command.id(), &mut self.steps);
         self.follow();
     }
 
-    /// A held command is given up with `status`.
-    pub(crate) fn give_up(&mut self, command: &Arc<Command>, status: Status) {
-        let held = self.shared.core.lock().graph.failed(command.id(), &mut self.steps);
+    /// A command that was just held is given up, because too much is.
+    pub(crate) fn give_up(&mut self, mut core: MutexGuard<'_, Core>, command: &Arc<Command>) {
+        let held = core.graph.failed(command.id(), &mut self.steps);
+        drop(core);
         if let Some(task) = held {
-            self.shared.let_go(&task);
             self.shared.bulk.give_up(&task);
         }
-        command.finish(status, "too much is held back".into());
+        command.finish(Status::OUT_OF_HOST_MEMORY, "too much is held back".into());
         self.follow();
     }
 
@@ -107,13 +117,21 @@ impl<'a> Runner<'a> {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
                 watch(&command);
-                self.shared.core.lock().graph.passed(command.id(), &mut self.steps);
+                self.shared
+                    .core
+                    .lock()
+                    .graph
+                    .passed(command.id(), &mut self.steps);
             }
             Ok(Started::ByBulk) => {}
             Err(status) => {
                 self.shared.bulk.give_up(&task);
                 command.finish(status, String::new());
-                self.shared.core.lock().graph.failed(command.id(), &mut self.steps);
+                self.shared
+                    .core
+                    .lock()
+                    .graph
+                    .failed(command.id(), &mut self.steps);
             }
         }
     }
@@ -125,7 +143,7 @@ impl<'a> Runner<'a> {
             Operation::NdRange {
                 kernel,
                 arguments,
-                held: _,
+                _memory: _,
                 shape: Some(shape),
             } => {
                 let bound = bound(kernel)?;
@@ -208,11 +226,13 @@ pub(crate) fn watch(command: &Arc<Command>) {
     if listen(command).is_err() {
         // A driver without callbacks for this event: a thread waits in its place.
         let command = Arc::clone(command);
-        let _ = std::thread::Builder::new().name("wait".into()).spawn(move || {
-            let waited = command.native().map_or(Ok(()), Event::wait);
-            let status = waited.err().unwrap_or(Status::SUCCESS);
-            crate::runtime::event::Listener::ended(command, status);
-        });
+        let _ = std::thread::Builder::new()
+            .name("wait".into())
+            .spawn(move || {
+                let waited = command.native().map_or(Ok(()), Event::wait);
+                let status = waited.err().unwrap_or(Status::SUCCESS);
+                crate::runtime::event::Listener::ended(command, status);
+            });
     }
 }
 

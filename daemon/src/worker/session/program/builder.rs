@@ -100,7 +100,11 @@ impl Pool {
         let free = (0..self.waiting.len()).find(|at| {
             let job = &self.waiting[*at].programs;
             !self.running.iter().any(|r| stands(r, job))
-                && !self.waiting.iter().take(*at).any(|w| stands(&w.programs, job))
+                && !self
+                    .waiting
+                    .iter()
+                    .take(*at)
+                    .any(|w| stands(&w.programs, job))
         })?;
         self.waiting.remove(free)
     }

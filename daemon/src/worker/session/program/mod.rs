@@ -168,8 +168,13 @@ fn submit(
 /// Applies `CreateProgram`.
 pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), Violation> {
     let id = ProgramId(create.program);
-    let context = find(&shared.core.lock().objects.contexts, ContextId(create.context))?;
-    let from = create.from.ok_or(Violation::Malformed("a program made from nothing"))?;
+    let context = find(
+        &shared.core.lock().objects.contexts,
+        ContextId(create.context),
+    )?;
+    let from = create
+        .from
+        .ok_or(Violation::Malformed("a program made from nothing"))?;
     let text = match &from {
         create_program::From::Source(text) => Some(text.as_ref()),
         _ => None,
@@ -181,14 +186,18 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     let program = match from {
         create_program::From::Source(text) => from_source(id, context, text),
         create_program::From::BuiltInKernels(names) => {
-            let native = CString::new(names).map_err(|_| INVALID_VALUE).and_then(|names| {
-                let devices = natives(&context.devices);
-                NativeProgram::with_built_in_kernels(context.native()?, &devices, &names)
-            });
+            let native = CString::new(names)
+                .map_err(|_| INVALID_VALUE)
+                .and_then(|names| {
+                    let devices = natives(&context.devices);
+                    NativeProgram::with_built_in_kernels(context.native()?, &devices, &names)
+                });
             Program::new(id, context, native)
         }
         create_program::From::Il(il) => {
-            let native = context.native().and_then(|c| NativeProgram::with_il(c, &il));
+            let native = context
+                .native()
+                .and_then(|c| NativeProgram::with_il(c, &il));
             Program::new(id, context, native)
         }
         create_program::From::Binaries(list) => {
@@ -198,7 +207,12 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     };
     if binaries.is_none() && create.request == 0 {
         let broken = program.native().err();
-        shared.tell_broken(ObjectKind::Program, id.0, broken.as_ref(), program.context.id);
+        shared.tell_broken(
+            ObjectKind::Program,
+            id.0,
+            broken.as_ref(),
+            program.context.id,
+        );
     }
     let program = {
         let mut core = shared.core.lock();
@@ -227,7 +241,9 @@ fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes) -> Program {
         program.has_source = true;
         return program;
     }
-    let native = context.native().and_then(|c| NativeProgram::with_source(c, &text));
+    let native = context
+        .native()
+        .and_then(|c| NativeProgram::with_source(c, &text));
     let mut program = Program::new(id, context, native);
     program.has_source = true;
     program
@@ -273,24 +289,33 @@ fn from_binaries(
 
 /// Applies `BuildProgram`.
 pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Violation> {
-    let program = find(&shared.core.lock().objects.programs, ProgramId(build.program))?;
+    let program = find(
+        &shared.core.lock().objects.programs,
+        ProgramId(build.program),
+    )?;
     let devices = program.devices(&build.devices)?;
-    submit(shared, program, Vec::new(), RequestId(build.request), move |program| {
-        let native = match program.to_build(&[]) {
-            Ok(native) => native,
-            Err(status) => return (status, String::new(), None),
-        };
-        let list = natives(&devices);
-        let options = source::without_paths(&build.options);
-        let result = if build.null_options && !program.has_source {
-            native.build(&list, None)
-        } else {
-            with_arg_info(&options, program.has_source, |options| {
-                native.build(&list, Some(options))
-            })
-        };
-        answer(&native, result, &devices)
-    });
+    submit(
+        shared,
+        program,
+        Vec::new(),
+        RequestId(build.request),
+        move |program| {
+            let native = match program.to_build(&[]) {
+                Ok(native) => native,
+                Err(status) => return (status, String::new(), None),
+            };
+            let list = natives(&devices);
+            let options = source::without_paths(&build.options);
+            let result = if build.null_options && !program.has_source {
+                native.build(&list, None)
+            } else {
+                with_arg_info(&options, program.has_source, |options| {
+                    native.build(&list, Some(options))
+                })
+            };
+            answer(&native, result, &devices)
+        },
+    );
     Ok(())
 }
 
@@ -305,35 +330,49 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         let headers = compile
             .headers
             .iter()
-            .map(|h| Ok((h.include_name.clone(), find(&core.objects.programs, ProgramId(h.program))?)))
+            .map(|h| {
+                Ok((
+                    h.include_name.clone(),
+                    find(&core.objects.programs, ProgramId(h.program))?,
+                ))
+            })
             .collect::<Result<Vec<_>, Violation>>()?;
         (program, headers)
     };
     let devices = program.devices(&compile.devices)?;
     let others = headers.iter().map(|(_, header)| header.id).collect();
-    submit(shared, program, others, RequestId(compile.request), move |program| {
-        let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
-        let prepared = program.to_build(&names).and_then(|native| {
-            let headers = headers
+    submit(
+        shared,
+        program,
+        others,
+        RequestId(compile.request),
+        move |program| {
+            let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+            let prepared = program.to_build(&names).and_then(|native| {
+                let headers = headers
+                    .iter()
+                    .map(|(name, header)| {
+                        let name = CString::new(name.as_str()).map_err(|_| INVALID_VALUE)?;
+                        Ok((name, header.as_header(&names)?))
+                    })
+                    .collect::<Result<Vec<_>, Status>>()?;
+                Ok((native, headers))
+            });
+            let (native, headers) = match prepared {
+                Ok(prepared) => prepared,
+                Err(status) => return (status, String::new(), None),
+            };
+            let headers: Vec<_> = headers
                 .iter()
-                .map(|(name, header)| {
-                    let name = CString::new(name.as_str()).map_err(|_| INVALID_VALUE)?;
-                    Ok((name, header.as_header(&names)?))
-                })
-                .collect::<Result<Vec<_>, Status>>()?;
-            Ok((native, headers))
-        });
-        let (native, headers) = match prepared {
-            Ok(prepared) => prepared,
-            Err(status) => return (status, String::new(), None),
-        };
-        let headers: Vec<_> = headers.iter().map(|(name, h)| (name.as_c_str(), &**h)).collect();
-        let options = source::without_paths(&compile.options);
-        let result = with_arg_info(&options, program.has_source, |options| {
-            native.compile(&natives(&devices), options, &headers)
-        });
-        answer(&native, result, &devices)
-    });
+                .map(|(name, h)| (name.as_c_str(), &**h))
+                .collect();
+            let options = source::without_paths(&compile.options);
+            let result = with_arg_info(&options, program.has_source, |options| {
+                native.compile(&natives(&devices), options, &headers)
+            });
+            answer(&native, result, &devices)
+        },
+    );
     Ok(())
 }
 
@@ -357,26 +396,40 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
     };
     let devices = program.devices(&link.devices)?;
     let others = inputs.iter().map(|input| input.id).collect();
-    submit(shared, program, others, RequestId(link.request), move |program| {
-        let prepared = || -> Result<_, Status> {
-            let inputs = inputs.iter().map(|i| i.native()).collect::<Result<Vec<_>, _>>()?;
-            let options = CString::new(&*source::without_paths(&link.options));
-            Ok((program.context.native()?, inputs, options.map_err(|_| INVALID_VALUE)?))
-        };
-        let (context, inputs, options) = match prepared() {
-            Ok(prepared) => prepared,
-            Err(status) => return (status, String::new(), None),
-        };
-        let inputs: Vec<&NativeProgram> = inputs.iter().map(|i| &**i).collect();
-        // A failed link still gives a program, which has the log.
-        let (linked, result) = NativeProgram::link(context, &natives(&devices), &options, &inputs);
-        let failed = result.err().unwrap_or(INVALID_PROGRAM);
-        program.set_native(linked.ok_or(failed));
-        match program.native() {
-            Ok(native) => answer(&native, result, &devices),
-            Err(status) => (status, String::new(), None),
-        }
-    });
+    submit(
+        shared,
+        program,
+        others,
+        RequestId(link.request),
+        move |program| {
+            let prepared = || -> Result<_, Status> {
+                let inputs = inputs
+                    .iter()
+                    .map(|i| i.native())
+                    .collect::<Result<Vec<_>, _>>()?;
+                let options = CString::new(&*source::without_paths(&link.options));
+                Ok((
+                    program.context.native()?,
+                    inputs,
+                    options.map_err(|_| INVALID_VALUE)?,
+                ))
+            };
+            let (context, inputs, options) = match prepared() {
+                Ok(prepared) => prepared,
+                Err(status) => return (status, String::new(), None),
+            };
+            let inputs: Vec<&NativeProgram> = inputs.iter().map(|i| &**i).collect();
+            // A failed link still gives a program, which has the log.
+            let (linked, result) =
+                NativeProgram::link(context, &natives(&devices), &options, &inputs);
+            let failed = result.err().unwrap_or(INVALID_PROGRAM);
+            program.set_native(linked.ok_or(failed));
+            match program.native() {
+                Ok(native) => answer(&native, result, &devices),
+                Err(status) => (status, String::new(), None),
+            }
+        },
+    );
     Ok(())
 }
 
@@ -448,10 +501,15 @@ fn signatures(native: &NativeProgram, devices: &[(DeviceIndex, Device)]) -> Vec<
 /// A log as the application shall see it: without the option that it did not give.
 fn presented(mut log: String) -> String {
     if log.contains(ARG_INFO) {
-        log = log.replace(&format!(" {ARG_INFO}"), "").replace(ARG_INFO, "");
+        log = log
+            .replace(&format!(" {ARG_INFO}"), "")
+            .replace(ARG_INFO, "");
     }
     if log.len() > MAX_LOG {
-        let cut = (0..=MAX_LOG).rev().find(|at| log.is_char_boundary(*at)).unwrap_or(0);
+        let cut = (0..=MAX_LOG)
+            .rev()
+            .find(|at| log.is_char_boundary(*at))
+            .unwrap_or(0);
         log.truncate(cut);
     }
     log
@@ -464,12 +522,20 @@ pub(crate) fn binaries(
     request: RequestId,
     sizes_only: bool,
 ) {
-    submit(shared, program, Vec::new(), request, move |program| {
-        match binaries_of(program, sizes_only) {
-            Ok(body) => (Status::SUCCESS, String::new(), Some(answer::Body::Binaries(body))),
+    submit(
+        shared,
+        program,
+        Vec::new(),
+        request,
+        move |program| match binaries_of(program, sizes_only) {
+            Ok(body) => (
+                Status::SUCCESS,
+                String::new(),
+                Some(answer::Body::Binaries(body)),
+            ),
             Err(status) => (status, String::new(), None),
-        }
-    });
+        },
+    );
 }
 
 fn binaries_of(program: &Program, sizes_only: bool) -> Result<BinariesAnswer, Status> {

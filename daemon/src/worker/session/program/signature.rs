@@ -183,11 +183,26 @@ mod tests {
     #[test]
     fn kinds_follow_from_the_drivers_words() {
         let kind = |address, name| kind_of(address, 0, name);
-        assert_eq!(kind(CL_KERNEL_ARG_ADDRESS_GLOBAL, "float*"), ArgKind::Memory);
-        assert_eq!(kind(CL_KERNEL_ARG_ADDRESS_CONSTANT, "int*"), ArgKind::Memory);
+        assert_eq!(
+            kind(CL_KERNEL_ARG_ADDRESS_GLOBAL, "float*"),
+            ArgKind::Memory
+        );
+        assert_eq!(
+            kind(CL_KERNEL_ARG_ADDRESS_CONSTANT, "int*"),
+            ArgKind::Memory
+        );
         assert_eq!(kind(CL_KERNEL_ARG_ADDRESS_LOCAL, "float*"), ArgKind::Local);
-        assert_eq!(kind(CL_KERNEL_ARG_ADDRESS_PRIVATE, "float4"), ArgKind::Value);
-        assert_eq!(kind(CL_KERNEL_ARG_ADDRESS_PRIVATE, "sampler_t"), ArgKind::Sampler);
-        assert_eq!(kind(CL_KERNEL_ARG_ADDRESS_GLOBAL, "image2d_t"), ArgKind::Image);
+        assert_eq!(
+            kind(CL_KERNEL_ARG_ADDRESS_PRIVATE, "float4"),
+            ArgKind::Value
+        );
+        assert_eq!(
+            kind(CL_KERNEL_ARG_ADDRESS_PRIVATE, "sampler_t"),
+            ArgKind::Sampler
+        );
+        assert_eq!(
+            kind(CL_KERNEL_ARG_ADDRESS_GLOBAL, "image2d_t"),
+            ArgKind::Image
+        );
     }
 }

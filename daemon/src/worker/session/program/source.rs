@@ -20,7 +20,11 @@ pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&str]) -> Cow<'a, [u8]> {
     let mut out: Vec<u8> = Vec::new();
     let mut copied = 0;
     for found in Directives::of(source) {
-        if found.header.as_deref().is_some_and(|h| headers.contains(&h)) {
+        if found
+            .header
+            .as_deref()
+            .is_some_and(|h| headers.contains(&h))
+        {
             continue;
         }
         out.extend_from_slice(&source[copied..found.start]);
@@ -28,7 +32,10 @@ pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&str]) -> Cow<'a, [u8]> {
         // The argument as text, without what could end or continue the line.
         let argument = &source[found.argument..found.end];
         out.extend(argument.iter().filter(|b| !b"\n\r\\?".contains(b)));
-        let lines = source[found.start..found.end].iter().filter(|b| **b == b'\n').count();
+        let lines = source[found.start..found.end]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count();
         out.extend(std::iter::repeat_n(b'\n', lines));
         copied = found.end;
     }
@@ -47,7 +54,14 @@ pub(crate) fn includes(source: &[u8]) -> bool {
 /// Options without those that name files or folders of the client.
 pub(crate) fn without_paths(options: &str) -> Cow<'_, str> {
     const WITH_PATH: [&str; 8] = [
-        "-include", "-imacros", "-isystem", "-iquote", "-idirafter", "-isysroot", "--sysroot", "-I",
+        "-include",
+        "-imacros",
+        "-isystem",
+        "-iquote",
+        "-idirafter",
+        "-isysroot",
+        "--sysroot",
+        "-I",
     ];
     let tokens = tokens(options);
     let mut kept = Vec::new();
@@ -215,7 +229,10 @@ impl Text<'_> {
 
     fn take_word(&mut self) -> String {
         let mut word = String::new();
-        while let Some(byte) = self.peek().filter(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+        while let Some(byte) = self
+            .peek()
+            .filter(|b| b.is_ascii_alphanumeric() || *b == b'_')
+        {
             word.push(char::from(byte));
             self.at += 1;
         }
@@ -292,9 +309,15 @@ mod tests {
     fn only_given_headers_may_be_included() {
         let source = "#include \"a.h\"\nint x;\n # include </etc/passwd>\nint y;";
         let out = seal(source, &["a.h"]);
-        assert!(out.starts_with("#include \"a.h\"\nint x;\n #error no such header"), "{out}");
+        assert!(
+            out.starts_with("#include \"a.h\"\nint x;\n #error no such header"),
+            "{out}"
+        );
         assert!(out.ends_with("</etc/passwd>\nint y;"), "{out}");
-        assert_eq!(seal("int x; // #include <a>\n", &[]), "int x; // #include <a>\n");
+        assert_eq!(
+            seal("int x; // #include <a>\n", &[]),
+            "int x; // #include <a>\n"
+        );
     }
 
     #[test]
@@ -318,16 +341,28 @@ mod tests {
 
     #[test]
     fn what_is_no_directive_stays() {
-        for source in ["/* \n#include <a>\n */\n", "int a = b\n%c;", "#define include x\n", "", "#"] {
+        for source in [
+            "/* \n#include <a>\n */\n",
+            "int a = b\n%c;",
+            "#define include x\n",
+            "",
+            "#",
+        ] {
             assert_eq!(seal(source, &[]), source);
         }
     }
 
     #[test]
     fn options_lose_their_paths_only() {
-        assert_eq!(without_paths("-DX=1  -cl-mad-enable"), "-DX=1  -cl-mad-enable");
+        assert_eq!(
+            without_paths("-DX=1  -cl-mad-enable"),
+            "-DX=1  -cl-mad-enable"
+        );
         assert_eq!(without_paths("-I /etc -DX -I/tmp -I \"a b\" -w"), "-DX -w");
-        assert_eq!(without_paths("-DT=\"-I x\" -include f -D Y"), "-DT=\"-I x\" -D Y");
+        assert_eq!(
+            without_paths("-DT=\"-I x\" -include f -D Y"),
+            "-DT=\"-I x\" -D Y"
+        );
     }
 
     proptest! {

@@ -1,0 +1,477 @@
+//! A small client that speaks the real wire to a real daemon: for tests alone.
+//!
+//! It sends what it is told, also what no client of ours would send, and waits with a limit.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
+use causeway_proto::command::{command::Kind, *};
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{Client as Who, GetInventoryRequest, Inventory, OpenSessionRequest};
+use causeway_proto::id::{EventId, SessionId, SessionSecret};
+use causeway_proto::preamble::{
+    GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, client_proof,
+};
+use causeway_proto::region::Region;
+use causeway_proto::version::WireVersion;
+use prost::Message;
+use prost::bytes::Bytes;
+
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A daemon on a free loopback port; ends with its value.
+pub struct Daemon {
+    child: Child,
+    pub address: String,
+}
+
+impl Daemon {
+    pub fn start() -> Daemon {
+        Daemon::with(&[])
+    }
+
+    pub fn with(environment: &[(&str, &str)]) -> Daemon {
+        let mut child = Process::new(env!("CARGO_BIN_EXE_causewayd"))
+            .args(["--listen", "127.0.0.1:0", "--spare-workers", "0"])
+            .envs(environment.iter().copied())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("causewayd starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("its standard output");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("its first line");
+        let address = line
+            .trim()
+            .strip_prefix("listening on ")
+            .expect("an address")
+            .to_owned();
+        Daemon { child, address }
+    }
+
+    pub fn inventory(&self) -> Inventory {
+        block_on(async {
+            let mut node = NodeClient::connect(format!("http://{}", self.address))
+                .await
+                .unwrap();
+            let request = GetInventoryRequest {
+                wire_version: WireVersion::CURRENT.number().into(),
+            };
+            node.get_inventory(request).await.unwrap().into_inner()
+        })
+    }
+
+    pub fn session(&self) -> Session {
+        Session::open(self)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
+}
+
+/// Everything a session was told so far.
+#[derive(Default)]
+pub struct Heard {
+    pub completions: HashMap<u64, Completion>,
+    /// In order of arrival: which events ended, and what was printed.
+    pub order: Vec<Told>,
+    pub answers: HashMap<u64, Answer>,
+    pub notices: Vec<Notice>,
+    pub applied: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Ended(u64),
+    Printed(String),
+}
+
+pub struct Session {
+    address: String,
+    id: SessionId,
+    secret: SessionSecret,
+    commands: TcpStream,
+    next: u64,
+    ids: u64,
+    pub heard: Heard,
+}
+
+impl Session {
+    pub fn open(daemon: &Daemon) -> Session {
+        let inventory = daemon.inventory();
+        let reply = block_on(async {
+            let mut node = NodeClient::connect(format!("http://{}", daemon.address))
+                .await
+                .unwrap();
+            let request = OpenSessionRequest {
+                wire_version: WireVersion::CURRENT.number().into(),
+                inventory_generation: inventory.generation,
+                client: Some(Who {
+                    pid: std::process::id(),
+                    program: "test".into(),
+                    ..Who::default()
+                }),
+                ..OpenSessionRequest::default()
+            };
+            node.open_session(request).await.unwrap().into_inner()
+        });
+        let id = SessionId(reply.session_id.as_ref().try_into().unwrap());
+        let secret = SessionSecret(reply.session_secret.as_ref().try_into().unwrap());
+        let commands = connect(&daemon.address, id, &secret, Purpose::Commands, 0);
+        Session {
+            address: daemon.address.clone(),
+            id,
+            secret,
+            commands,
+            next: 1,
+            ids: 1,
+            heard: Heard::default(),
+        }
+    }
+
+    pub fn new_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    pub fn lane(&self, lane: u8) -> TcpStream {
+        connect(&self.address, self.id, &self.secret, Purpose::Bulk, lane)
+    }
+
+    pub fn send(&mut self, commands: Vec<Kind>) {
+        let batch = CommandBatch {
+            first: self.next,
+            commands: commands
+                .into_iter()
+                .map(|kind| Command { kind: Some(kind) })
+                .collect(),
+        };
+        self.next += batch.commands.len() as u64;
+        self.send_raw(&batch);
+    }
+
+    pub fn send_raw(&mut self, batch: &CommandBatch) {
+        let body = batch.encode_to_vec();
+        let mut frame = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
+        frame.extend(body);
+        self.commands
+            .write_all(&frame)
+            .expect("the command connection takes a batch");
+    }
+
+    /// Reads one batch; `false` when the worker has closed the connection.
+    pub fn hear(&mut self) -> bool {
+        self.commands.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut prefix = [0; 4];
+        match self.commands.read_exact(&mut prefix) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("nothing within {LIMIT:?}")
+            }
+            Err(_) => return false,
+        }
+        let mut body = vec![0; u32::from_le_bytes(prefix) as usize];
+        self.commands.read_exact(&mut body).unwrap();
+        let batch = EventBatch::decode(&body[..]).unwrap();
+        for text in batch.printed {
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            self.heard.order.push(Told::Printed(text));
+        }
+        for completion in batch.completions {
+            self.heard.order.push(Told::Ended(completion.event));
+            let before = self.heard.completions.insert(completion.event, completion);
+            assert!(before.is_none(), "an event completed twice");
+        }
+        for answer in batch.answers {
+            self.heard.answers.insert(answer.request, answer);
+        }
+        self.heard.notices.extend(batch.notices);
+        self.heard.applied = self.heard.applied.max(batch.applied);
+        true
+    }
+
+    pub fn wait(&mut self, event: u64) -> Completion {
+        let until = Instant::now() + LIMIT;
+        while !self.heard.completions.contains_key(&event) {
+            assert!(Instant::now() < until, "event {event} does not end");
+            assert!(self.hear(), "the session ended");
+        }
+        self.heard.completions[&event].clone()
+    }
+
+    pub fn answer(&mut self, request: u64) -> Answer {
+        let until = Instant::now() + LIMIT;
+        while !self.heard.answers.contains_key(&request) {
+            assert!(Instant::now() < until, "request {request} is not answered");
+            assert!(self.hear(), "the session ended");
+        }
+        self.heard.answers[&request].clone()
+    }
+
+    /// Round trip: everything sent before has been applied.
+    pub fn ping(&mut self) {
+        let request = self.new_id();
+        self.send(vec![Kind::Query(Query {
+            request,
+            question: Some(query::Question::Ping(Ping {})),
+        })]);
+        self.answer(request);
+    }
+
+    /// The worker closes the connection.
+    pub fn ends(&mut self) {
+        let until = Instant::now() + LIMIT;
+        while self.hear() {
+            assert!(Instant::now() < until, "the session does not end");
+        }
+    }
+
+    // ---- objects ---------------------------------------------------------
+
+    pub fn context(&mut self) -> u64 {
+        let context = self.new_id();
+        self.send(vec![Kind::CreateContext(CreateContext {
+            context,
+            platform: 0,
+            devices: vec![0],
+        })]);
+        context
+    }
+
+    pub fn queue(&mut self, context: u64, bits: u64) -> u64 {
+        const QUEUE_PROPERTIES: u64 = 0x1093;
+        let queue = self.new_id();
+        self.send(vec![Kind::CreateQueue(CreateQueue {
+            queue,
+            context,
+            device: 0,
+            properties: if bits == 0 {
+                vec![]
+            } else {
+                vec![QUEUE_PROPERTIES, bits]
+            },
+        })]);
+        queue
+    }
+
+    pub fn buffer(&mut self, context: u64, size: u64, contents: &[u8]) -> u64 {
+        let buffer = self.new_id();
+        self.send(vec![Kind::CreateBuffer(CreateBuffer {
+            buffer,
+            context,
+            flags: 1,
+            size,
+            contents: Bytes::copy_from_slice(contents),
+        })]);
+        buffer
+    }
+
+    pub fn build(&mut self, context: u64, source: &str, options: &str) -> (u64, Answer) {
+        let (program, request) = (self.new_id(), self.new_id());
+        self.send(vec![
+            Kind::CreateProgram(CreateProgram {
+                program,
+                context,
+                from: Some(create_program::From::Source(Bytes::copy_from_slice(
+                    source.as_bytes(),
+                ))),
+                request: 0,
+            }),
+            Kind::BuildProgram(BuildProgram {
+                request,
+                program,
+                devices: vec![],
+                options: options.into(),
+                null_options: false,
+            }),
+        ]);
+        (program, self.answer(request))
+    }
+
+    pub fn kernel(&mut self, program: u64, name: &str) -> u64 {
+        let kernel = self.new_id();
+        self.send(vec![Kind::CreateKernel(CreateKernel {
+            kernel,
+            program,
+            name: name.into(),
+        })]);
+        kernel
+    }
+
+    pub fn user_event(&mut self) -> u64 {
+        let event = self.new_id();
+        self.send(vec![Kind::CreateUserEvent(CreateUserEvent { event })]);
+        event
+    }
+
+    pub fn set(&mut self, event: u64, status: i32) {
+        self.send(vec![Kind::SetUserEventStatus(SetUserEventStatus {
+            event,
+            status,
+        })]);
+    }
+
+    pub fn release(&mut self, object: ObjectKind, id: u64) {
+        self.send(vec![Kind::Release(Release {
+            object: object.into(),
+            id,
+        })]);
+    }
+
+    // ---- work ------------------------------------------------------------
+
+    pub fn enqueue(&mut self, queue: u64, wait: &[u64], operation: enqueue::Operation) -> u64 {
+        let event = self.new_id();
+        self.send(vec![Kind::Enqueue(Enqueue {
+            event,
+            queue,
+            wait: wait.to_vec(),
+            operation: Some(operation),
+        })]);
+        event
+    }
+
+    pub fn write(
+        &mut self,
+        queue: u64,
+        wait: &[u64],
+        buffer: u64,
+        offset: u64,
+        bytes: &[u8],
+    ) -> u64 {
+        self.enqueue(
+            queue,
+            wait,
+            write(buffer, linear(offset, bytes.len() as u64), Some(bytes)),
+        )
+    }
+
+    pub fn read(&mut self, queue: u64, wait: &[u64], buffer: u64, offset: u64, length: u64) -> u64 {
+        self.enqueue(queue, wait, read(buffer, linear(offset, length), false))
+    }
+
+    /// Reads and waits for the bytes.
+    pub fn bytes(&mut self, queue: u64, buffer: u64, offset: u64, length: u64) -> Bytes {
+        let event = self.read(queue, &[], buffer, offset, length);
+        let completion = self.wait(event);
+        assert_eq!(completion.status, 0, "{}", completion.message);
+        completion.contents
+    }
+}
+
+pub fn linear(offset: u64, length: u64) -> Region {
+    Region::linear(offset, length).unwrap()
+}
+
+pub fn write(buffer: u64, region: Region, bytes: Option<&[u8]>) -> enqueue::Operation {
+    enqueue::Operation::WriteBuffer(WriteBuffer {
+        buffer,
+        region: Some(region.to_wire()),
+        contents: bytes.map(Bytes::copy_from_slice).unwrap_or_default(),
+        bulk: bytes.is_none(),
+    })
+}
+
+pub fn read(buffer: u64, region: Region, bulk: bool) -> enqueue::Operation {
+    enqueue::Operation::ReadBuffer(ReadBuffer {
+        buffer,
+        region: Some(region.to_wire()),
+        bulk,
+    })
+}
+
+pub fn launch(
+    kernel: u64,
+    args: Vec<kernel_arg::Value>,
+    global: &[u64],
+    local: &[u64],
+) -> enqueue::Operation {
+    enqueue::Operation::NdRange(NdRange {
+        kernel,
+        args: args
+            .into_iter()
+            .enumerate()
+            .map(|(index, value)| KernelArg {
+                index: index as u32,
+                value: Some(value),
+            })
+            .collect(),
+        global: global.to_vec(),
+        offset: vec![],
+        local: local.to_vec(),
+    })
+}
+
+pub fn plain(bytes: &[u8]) -> kernel_arg::Value {
+    kernel_arg::Value::Plain(Bytes::copy_from_slice(bytes))
+}
+
+pub fn memory(buffer: u64) -> kernel_arg::Value {
+    kernel_arg::Value::Memory(buffer)
+}
+
+fn connect(
+    address: &str,
+    session: SessionId,
+    secret: &SessionSecret,
+    purpose: Purpose,
+    lane: u8,
+) -> TcpStream {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let preamble = Preamble {
+        purpose,
+        lane,
+        session,
+    }
+    .encode();
+    socket.write_all(&preamble).unwrap();
+    let mut greeting = [0; GREETING];
+    socket.read_exact(&mut greeting).unwrap();
+    let greeting = Greeting::decode(&greeting).unwrap();
+    assert_eq!(greeting.verdict, Verdict::Welcome);
+    socket
+        .write_all(&client_proof(secret, &preamble, &greeting.nonce))
+        .unwrap();
+    let mut proof = [0; WORKER_PROOF];
+    socket.read_exact(&mut proof).unwrap();
+    socket
+}
+
+/// Reads one bulk header.
+pub fn bulk_header(lane: &mut TcpStream) -> Header {
+    let mut bytes = [0; HEADER];
+    lane.read_exact(&mut bytes).expect("a bulk header");
+    Header::decode(&bytes).unwrap()
+}
+
+/// Sends a piece of a transfer.
+pub fn bulk_data(lane: &mut TcpStream, transfer: u64, offset: u64, bytes: &[u8]) {
+    let header = Header {
+        kind: Bulk::Data,
+        transfer: EventId(transfer),
+        offset,
+        length: bytes.len() as u32,
+    };
+    lane.write_all(&header.encode()).unwrap();
+    lane.write_all(bytes).unwrap();
+}
