@@ -16,6 +16,7 @@
 pub mod api;
 pub mod config;
 pub mod error;
+mod shadow;
 mod stdout;
 pub mod stub;
 mod thread;

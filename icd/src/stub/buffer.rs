@@ -17,6 +17,8 @@ use cl_headers::types::{
 };
 use parking_lot::Mutex;
 
+use super::mapped::Mapped;
+use super::range_table::overlap;
 use super::{Binding, Context, Queue, Transfer, callbacks, next_id};
 use crate::error::{ClResult, fail};
 use crate::transport::HostRegion;
@@ -30,6 +32,8 @@ pub struct Buffer {
     id: MemoryId,
     spec: BufferSpec,
     parent: Option<Parent>,
+    // Of a whole buffer; a sub-buffer is mapped where its parent is.
+    pub(super) mapped: Mapped,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -137,6 +141,7 @@ impl Buffer {
             id: MemoryId(next_id()),
             spec,
             parent,
+            mapped: Mapped::default(),
             destructors: Mutex::default(),
         }
     }
@@ -219,6 +224,24 @@ impl Buffer {
             Ok(region) if region.end() <= self.size() => Ok(region),
             _ => fail(CL_INVALID_VALUE),
         }
+    }
+
+    /// Whether bytes of this buffer and of another one are the same: both in one whole buffer, and
+    /// overlapping there.
+    #[must_use]
+    pub fn shares(
+        self: &Arc<Self>,
+        region: &Region,
+        other: &Arc<Buffer>,
+        other_region: &Region,
+    ) -> bool {
+        let (Ok(one), Ok(another)) = (
+            region.at(self.origin() + region.offset()),
+            other_region.at(other.origin() + other_region.offset()),
+        ) else {
+            return false;
+        };
+        Arc::ptr_eq(self.root(), other.root()) && overlap(&one, &another)
     }
 
     /// `clSetMemObjectDestructorCallback`: runs once when the buffer is gone, the last registered first.

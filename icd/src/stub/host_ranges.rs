@@ -141,7 +141,6 @@ impl HostWrite {
 
     /// What [`HostWrite::new`] made has this command, which is about to be sent. The value itself goes
     /// into the command's finisher, which runs later.
-    #[must_use]
     pub(super) fn beginning(&self) -> impl FnOnce(&Arc<Event>) + use<> {
         let (key, addresses) = (self.key, self.addresses);
         move |command| HostRanges::of_process().begin(key, addresses, command)

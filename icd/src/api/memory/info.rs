@@ -29,7 +29,7 @@ fn answer(raw: cl_mem, buffer: &Arc<Buffer>, name: cl_mem_info, info: Info) -> C
         CL_MEM_SIZE => info.give(buffer.size() as size_t),
         // NULL unless made with CL_MEM_USE_HOST_PTR; a sub-buffer's own first byte.
         CL_MEM_HOST_PTR => info.give(buffer.host_address().unwrap_or(0)),
-        CL_MEM_MAP_COUNT => info.give(0u32),
+        CL_MEM_MAP_COUNT => info.give(buffer.map_count() as cl_uint),
         CL_MEM_REFERENCE_COUNT => info.give(handle::reference_count::<Buffer>(raw)?),
         CL_MEM_CONTEXT => info.give(handle::raw_of(buffer.context())),
         CL_MEM_ASSOCIATED_MEMOBJECT => {

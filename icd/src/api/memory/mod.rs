@@ -1,10 +1,14 @@
 //! Memory objects: buffers and the commands that move their bytes.
 //!
 //! One file per verb. Every command checks in the one order: handles, same context, state of the
-//! objects ([`Objects`]), values, wait list, access flags.
+//! objects, values, wait list, access flags.
 
 mod buffer;
+mod copy_fill;
 mod info;
+mod map;
+mod migrate;
+mod rect;
 mod transfer;
 
 use std::sync::Arc;
@@ -18,7 +22,11 @@ use crate::stub::{Buffer, Queue};
 use crate::transport::HostRegion;
 
 pub(super) use buffer::*;
+pub(super) use copy_fill::*;
 pub(super) use info::*;
+pub(super) use map::*;
+pub(super) use migrate::*;
+pub(super) use rect::*;
 pub(super) use transfer::*;
 
 /// The queue and the buffer that a command is about: both live, of one context, and fit together.

@@ -1,0 +1,206 @@
+//! What stays on the node: `clEnqueueCopyBuffer`, `clEnqueueCopyBufferRect`, `clEnqueueFillBuffer`.
+
+use std::sync::Arc;
+
+use causeway_proto::command::{CopyBuffer, FillBuffer, enqueue::Operation};
+use causeway_proto::region::Region;
+use cl_headers::types::*;
+
+use super::super::entry::entry_points;
+use super::super::event::{give_event, wait_list};
+use super::super::info::list;
+use super::on_queue;
+use super::rect::{pitches, rectangle, triple};
+use crate::error::{ClResult, require};
+use crate::stub::{Buffer, Event, Hold, Queue, Submission, nothing};
+
+/// Enqueues a copy or fill, or a command that moves nothing where there are no bytes.
+fn enqueue(
+    queue: &Arc<Queue>,
+    operation: Option<Operation>,
+    command: cl_command_type,
+    wait: Vec<Arc<Event>>,
+    hold: Vec<Hold>,
+    event: *mut cl_event,
+) -> ClResult {
+    let wants_event = !event.is_null();
+    let stub = match operation {
+        None => nothing(queue, command, wait, hold, None, wants_event)?,
+        Some(operation) => {
+            let submission = Submission {
+                operation,
+                command,
+                wait,
+                hold,
+                finisher: None,
+                visible: wants_event,
+            };
+            queue.submit(submission, |_| Ok(()))?
+        }
+    };
+    // SAFETY: the specification lets `event` be NULL or writable.
+    unsafe { give_event(event, stub) };
+    Ok(())
+}
+
+/// The buffers of a copy and their bytes.
+struct Copy {
+    from: Arc<Buffer>,
+    to: Arc<Buffer>,
+    source: Region,
+    destination: Region,
+}
+
+impl Copy {
+    /// "CL_MEM_COPY_OVERLAP if src_buffer and dst_buffer are the same buffer or sub-buffer object and the
+    /// source and destination regions overlap or if src_buffer and dst_buffer are different sub-buffers of
+    /// the same associated buffer object and they overlap."
+    fn check_overlap(&self) -> ClResult {
+        let shares = self.from.shares(&self.source, &self.to, &self.destination);
+        require(!shares, CL_MEM_COPY_OVERLAP)
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        (self.source.packed_length() > 0).then(|| {
+            Operation::CopyBuffer(CopyBuffer {
+                source: self.from.id().0,
+                destination: self.to.id().0,
+                source_region: Some(self.source.to_wire()),
+                destination_region: Some(self.destination.to_wire()),
+            })
+        })
+    }
+
+    fn hold(self) -> Vec<Hold> {
+        vec![Hold::Buffer(self.from), Hold::Buffer(self.to)]
+    }
+}
+
+/// The arrays and pitches of a rectangular copy.
+struct CopyRectangle {
+    source_origin: *const size_t,
+    destination_origin: *const size_t,
+    region: *const size_t,
+    source_pitches: (size_t, size_t),
+    destination_pitches: (size_t, size_t),
+}
+
+impl CopyRectangle {
+    fn regions(&self, from: &Arc<Buffer>, to: &Arc<Buffer>) -> ClResult<(Region, Region)> {
+        // SAFETY: the specification's contract: each NULL or of three numbers.
+        let [source, destination, size] = unsafe {
+            [
+                triple(self.source_origin)?,
+                triple(self.destination_origin)?,
+                triple(self.region)?,
+            ]
+        };
+        let widen = |(row, slice): (size_t, size_t)| (row as u64, slice as u64);
+        let (source_row, source_slice) = widen(self.source_pitches);
+        let (destination_row, destination_slice) = widen(self.destination_pitches);
+        let source = rectangle(source, size, source_row, source_slice)?;
+        let destination = rectangle(destination, size, destination_row, destination_slice)?;
+        require(source.end() <= from.size(), CL_INVALID_VALUE)?;
+        require(destination.end() <= to.size(), CL_INVALID_VALUE)?;
+        // "CL_INVALID_VALUE if src_buffer and dst_buffer are the same buffer object and
+        // src_slice_pitch is not equal to dst_slice_pitch and src_row_pitch is not equal to
+        // dst_row_pitch." One rectangle has one shape in one buffer: either difference is refused.
+        let equal = pitches(size, source_row, source_slice)?
+            == pitches(size, destination_row, destination_slice)?;
+        require(equal || !Arc::ptr_eq(from, to), CL_INVALID_VALUE)?;
+        Ok((source, destination))
+    }
+}
+
+/// "CL_INVALID_VALUE if pattern is NULL or if pattern_size is 0 or if pattern_size is not one of {1, 2, 4, 8,
+/// 16, 32, 64, 128}; if offset and size are not a multiple of pattern_size."
+fn check_pattern(pattern_is_null: bool, length: usize, offset: usize, size: usize) -> ClResult {
+    let sound = !pattern_is_null && length.is_power_of_two() && length <= 128;
+    require(sound, CL_INVALID_VALUE)?;
+    require(
+        offset.is_multiple_of(length) && size.is_multiple_of(length),
+        CL_INVALID_VALUE,
+    )
+}
+
+entry_points! {
+    fn clEnqueueCopyBuffer(
+        command_queue: cl_command_queue, src_buffer: cl_mem, dst_buffer: cl_mem, src_offset: size_t,
+        dst_offset: size_t, size: size_t, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let (queue, [from, to]) = on_queue(command_queue, [src_buffer, dst_buffer])?;
+        let source = from.range(src_offset as u64, size as u64)?;
+        let destination = to.range(dst_offset as u64, size as u64)?;
+        let copy = Copy { from, to, source, destination };
+        copy.check_overlap()?;
+        // SAFETY: the specification's contract of a wait list.
+        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+        enqueue(&queue, copy.operation(), CL_COMMAND_COPY_BUFFER, wait, copy.hold(), event)
+    }
+
+    fn clEnqueueCopyBufferRect(
+        command_queue: cl_command_queue, src_buffer: cl_mem, dst_buffer: cl_mem,
+        src_origin: *const size_t, dst_origin: *const size_t, region: *const size_t,
+        src_row_pitch: size_t, src_slice_pitch: size_t, dst_row_pitch: size_t,
+        dst_slice_pitch: size_t, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let (queue, [from, to]) = on_queue(command_queue, [src_buffer, dst_buffer])?;
+        let rectangle = CopyRectangle {
+            source_origin: src_origin,
+            destination_origin: dst_origin,
+            region,
+            source_pitches: (src_row_pitch, src_slice_pitch),
+            destination_pitches: (dst_row_pitch, dst_slice_pitch),
+        };
+        let (source, destination) = rectangle.regions(&from, &to)?;
+        let copy = Copy { from, to, source, destination };
+        copy.check_overlap()?;
+        // SAFETY: the specification's contract of a wait list.
+        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+        enqueue(&queue, copy.operation(), CL_COMMAND_COPY_BUFFER_RECT, wait, copy.hold(), event)
+    }
+
+    fn clEnqueueFillBuffer(
+        command_queue: cl_command_queue, buffer: cl_mem, pattern: *const c_void,
+        pattern_size: size_t, offset: size_t, size: size_t, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let (queue, [buffer]) = on_queue(command_queue, [buffer])?;
+        check_pattern(pattern.is_null(), pattern_size, offset, size)?;
+        let region = buffer.range(offset as u64, size as u64)?;
+        // SAFETY: the specification's contract of a wait list.
+        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+        // SAFETY: not NULL, and of `pattern_size` bytes, which are copied here.
+        let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
+        let operation = (size > 0).then(|| {
+            Operation::FillBuffer(FillBuffer {
+                buffer: buffer.id().0,
+                pattern: pattern.into(),
+                offset: region.offset(),
+                size: region.packed_length(),
+            })
+        });
+        let hold = vec![Hold::Buffer(buffer)];
+        enqueue(&queue, operation, CL_COMMAND_FILL_BUFFER, wait, hold, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_powers_of_two_up_to_128_bytes() {
+        for length in [1, 2, 4, 8, 16, 32, 64, 128] {
+            assert!(check_pattern(false, length, 2 * length, 0).is_ok());
+            assert!(check_pattern(true, length, 0, length).is_err());
+        }
+        for length in [0, 3, 12, 256] {
+            assert!(check_pattern(false, length, 0, 0).is_err());
+        }
+        assert!(check_pattern(false, 4, 2, 4).is_err());
+        assert!(check_pattern(false, 4, 4, 6).is_err());
+    }
+}

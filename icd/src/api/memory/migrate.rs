@@ -1,0 +1,53 @@
+//! `clEnqueueMigrateMemObjects`.
+
+use std::sync::Arc;
+
+use causeway_proto::command::{Migrate, enqueue::Operation};
+use cl_headers::types::*;
+
+use super::super::entry::entry_points;
+use super::super::event::{give_event, wait_list};
+use super::super::handle;
+use super::super::info::list;
+use crate::error::{ClResult, require};
+use crate::stub::{Buffer, Hold, Queue, Submission};
+
+entry_points! {
+    fn clEnqueueMigrateMemObjects(
+        command_queue: cl_command_queue, num_mem_objects: cl_uint, mem_objects: *const cl_mem,
+        flags: cl_mem_migration_flags, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let queue = handle::resolve::<Queue>(command_queue)?;
+        // Without a list there are no handles to look at: "CL_INVALID_VALUE if num_mem_objects is zero or
+        // if mem_objects is NULL."
+        require(num_mem_objects > 0 && !mem_objects.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: not NULL, with `num_mem_objects` handles.
+        let handles = unsafe { list(mem_objects, num_mem_objects as usize) };
+        let buffers = handles
+            .iter()
+            .map(|&raw| handle::resolve::<Buffer>(raw))
+            .collect::<ClResult<Vec<_>>>()?;
+        let same = buffers.iter().all(|buffer| Arc::ptr_eq(buffer.context(), queue.context()));
+        require(same, CL_INVALID_CONTEXT)?;
+        let known = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
+        require(flags & !known == 0, CL_INVALID_VALUE)?;
+        // SAFETY: the specification's contract of a wait list.
+        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+        let submission = Submission {
+            operation: Operation::Migrate(Migrate {
+                memory: buffers.iter().map(|buffer| buffer.id().0).collect(),
+                flags,
+            }),
+            command: CL_COMMAND_MIGRATE_MEM_OBJECTS,
+            wait,
+            hold: buffers.into_iter().map(Hold::Buffer).collect(),
+            finisher: None,
+            visible: !event.is_null(),
+        };
+        let stub = queue.submit(submission, |_| Ok(()))?;
+        // SAFETY: the specification lets `event` be NULL or writable.
+        unsafe { give_event(event, stub) };
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! Rectangles: `clEnqueueReadBufferRect`, `clEnqueueWriteBufferRect`.
+
+use causeway_proto::region::Region;
+use cl_headers::types::*;
+
+use super::super::entry::entry_points;
+use super::transfer::{Arguments, Regions, Way, enqueue};
+use crate::error::{ClResult, fail, require};
+
+/// Three numbers of a C array: `x` in bytes, `y` in rows, `z` in slices.
+pub(super) type Triple = [u64; 3];
+
+/// Reads an array of three.
+///
+/// # Errors
+/// `CL_INVALID_VALUE` for NULL.
+///
+/// # Safety
+/// `values` is NULL or points to three numbers.
+pub(super) unsafe fn triple(values: *const size_t) -> ClResult<Triple> {
+    require(!values.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: not NULL, and then of three, by the caller's promise.
+    let values = unsafe { values.cast::<[size_t; 3]>().read() };
+    Ok(values.map(|value| value as u64))
+}
+
+/// The pitches that are meant: 0 is "as tight as can be".
+///
+/// "CL_INVALID_VALUE if row_pitch is not 0 and is less than region[0]; […] if slice_pitch is not 0 and is
+/// less than region[1] × row_pitch and not a multiple of row_pitch."
+///
+/// # Errors
+/// `CL_INVALID_VALUE`.
+pub(super) fn pitches(size: Triple, row: u64, slice: u64) -> ClResult<(u64, u64)> {
+    let row = if row == 0 { size[0] } else { row };
+    require(row >= size[0], CL_INVALID_VALUE)?;
+    let tight = row.checked_mul(size[1]);
+    let Some(tight) = tight else {
+        return fail(CL_INVALID_VALUE);
+    };
+    let slice = if slice == 0 { tight } else { slice };
+    require(
+        slice >= tight && slice.is_multiple_of(row),
+        CL_INVALID_VALUE,
+    )?;
+    Ok((row, slice))
+}
+
+/// A rectangle as the specification describes it.
+///
+/// # Errors
+/// `CL_INVALID_VALUE` for a side of 0, for pitches that do not fit, and where the numbers overflow.
+pub(super) fn rectangle(origin: Triple, size: Triple, row: u64, slice: u64) -> ClResult<Region> {
+    require(!size.contains(&0), CL_INVALID_VALUE)?;
+    let (row, slice) = pitches(size, row, slice)?;
+    let offset = || {
+        let slices = origin[2].checked_mul(slice)?;
+        let rows = origin[1].checked_mul(row)?;
+        slices.checked_add(rows)?.checked_add(origin[0])
+    };
+    let Some(offset) = offset() else {
+        return fail(CL_INVALID_VALUE);
+    };
+    Region::rect(offset, size, row, slice).or(fail(CL_INVALID_VALUE))
+}
+
+/// The arrays and pitches of a rectangular read or write.
+struct Rectangle {
+    buffer_origin: *const size_t,
+    host_origin: *const size_t,
+    region: *const size_t,
+    buffer_pitches: (size_t, size_t),
+    host_pitches: (size_t, size_t),
+}
+
+impl Rectangle {
+    fn regions(&self, buffer_size: u64) -> ClResult<Regions> {
+        // SAFETY: the specification's contract: each NULL or of three numbers.
+        let [buffer_origin, host_origin, size] = unsafe {
+            [
+                triple(self.buffer_origin)?,
+                triple(self.host_origin)?,
+                triple(self.region)?,
+            ]
+        };
+        let (row, slice) = self.buffer_pitches;
+        let buffer = rectangle(buffer_origin, size, row as u64, slice as u64)?;
+        require(buffer.end() <= buffer_size, CL_INVALID_VALUE)?;
+        let (row, slice) = self.host_pitches;
+        let host = rectangle(host_origin, size, row as u64, slice as u64)?;
+        Ok(Regions { buffer, host })
+    }
+}
+
+entry_points! {
+    fn clEnqueueReadBufferRect(
+        command_queue: cl_command_queue, buffer: cl_mem, blocking_read: cl_bool,
+        buffer_origin: *const size_t, host_origin: *const size_t, region: *const size_t,
+        buffer_row_pitch: size_t, buffer_slice_pitch: size_t, host_row_pitch: size_t,
+        host_slice_pitch: size_t, ptr: *mut c_void, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let arguments = Arguments {
+            queue: command_queue,
+            buffer,
+            blocking: blocking_read != CL_FALSE,
+            host: ptr.expose_provenance(),
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_READ_BUFFER_RECT,
+        };
+        let rectangle = Rectangle {
+            buffer_origin,
+            host_origin,
+            region,
+            buffer_pitches: (buffer_row_pitch, buffer_slice_pitch),
+            host_pitches: (host_row_pitch, host_slice_pitch),
+        };
+        enqueue(arguments, Way::Read, |buffer| rectangle.regions(buffer.size()))
+    }
+
+    fn clEnqueueWriteBufferRect(
+        command_queue: cl_command_queue, buffer: cl_mem, blocking_write: cl_bool,
+        buffer_origin: *const size_t, host_origin: *const size_t, region: *const size_t,
+        buffer_row_pitch: size_t, buffer_slice_pitch: size_t, host_row_pitch: size_t,
+        host_slice_pitch: size_t, ptr: *const c_void, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let arguments = Arguments {
+            queue: command_queue,
+            buffer,
+            blocking: blocking_write != CL_FALSE,
+            host: ptr.expose_provenance(),
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_WRITE_BUFFER_RECT,
+        };
+        let rectangle = Rectangle {
+            buffer_origin,
+            host_origin,
+            region,
+            buffer_pitches: (buffer_row_pitch, buffer_slice_pitch),
+            host_pitches: (host_row_pitch, host_slice_pitch),
+        };
+        enqueue(arguments, Way::Write, |buffer| rectangle.regions(buffer.size()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_that_overflow_are_refused() {
+        let huge = u64::MAX / 2;
+        assert!(rectangle([0; 3], [huge, huge, huge], 0, 0).is_err());
+        assert!(rectangle([huge, 1, 0], [4, 4, 1], huge + 2, 0).is_err());
+        assert!(rectangle([0, 0, u64::MAX], [4, 4, 1], 4, 16).is_err());
+        assert!(rectangle([u64::MAX, 0, 0], [4, 1, 1], 0, 0).is_err());
+        assert!(rectangle([0; 3], [1, u64::MAX, 2], u64::MAX, 0).is_err());
+    }
+
+    #[test]
+    fn null_arrays_are_refused() {
+        // SAFETY: NULL is allowed.
+        let nothing = unsafe { triple(std::ptr::null()) };
+        assert_eq!(nothing.unwrap_err().0, CL_INVALID_VALUE);
+    }
+
+    proptest! {
+        // Against the specification's sentences, taken one by one on small numbers.
+        #[test]
+        fn a_rectangle_is_what_the_specification_says(
+            origin: [u8; 3], size in [0u64..5, 0u64..5, 0u64..5], row in 0u64..9, slice in 0u64..40,
+        ) {
+            let origin = origin.map(|value| u64::from(value) % 7);
+            let meant_row = if row == 0 { size[0] } else { row };
+            let meant_slice = if slice == 0 { meant_row * size[1] } else { slice };
+            let valid = size.iter().all(|&side| side > 0)
+                && meant_row >= size[0]
+                && meant_slice >= size[1] * meant_row
+                && meant_slice % meant_row == 0;
+            let got = rectangle(origin, size, row, slice);
+            prop_assert_eq!(got.is_ok(), valid);
+            if let Ok(region) = got {
+                let mut expected = Vec::new();
+                for z in 0..size[2] {
+                    for y in 0..size[1] {
+                        for x in 0..size[0] {
+                            let at = [origin[0] + x, origin[1] + y, origin[2] + z];
+                            expected.push(at[2] * meant_slice + at[1] * meant_row + at[0]);
+                        }
+                    }
+                }
+                let bytes: Vec<u64> = region
+                    .segments(0, u64::MAX)
+                    .flat_map(|run| run.offset..run.offset + run.length)
+                    .collect();
+                prop_assert_eq!(region.end(), expected.iter().max().unwrap() + 1);
+                prop_assert_eq!(bytes, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Where a buffer is mapped: its shadow, or the memory it was made to use.
+//!
+//! All maps of a whole buffer and its sub-buffers share one place, so that overlapping ones agree.
+//! Invariant: while something is mapped, or a transfer of a map or unmap runs, the shadow's pages stay.
+
+use std::sync::Arc;
+
+use cl_headers::types::{CL_INVALID_OPERATION, CL_INVALID_VALUE, CL_MAP_FAILURE};
+use parking_lot::Mutex;
+
+use super::map_table::{MapTable, Mapping};
+use super::{Buffer, Event, next_id};
+use crate::error::{ClResult, fail, require};
+use crate::shadow::Shadow;
+
+/// A shadow up to this size keeps its pages until its buffer goes: giving them back and touching them
+/// anew would cost a small map more than the transfer.
+const KEPT: u64 = 1 << 20;
+
+/// Part of every whole buffer.
+#[derive(Debug, Default)]
+pub(super) struct Mapped(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    // Each with the event of its map command, once there is one.
+    maps: MapTable<Option<Arc<Event>>>,
+    transfers: usize,
+    shadow: Option<Shadow>,
+}
+
+/// A new map: where the application finds the bytes.
+#[derive(Debug)]
+pub struct NewMap {
+    key: u64,
+    /// Address of the first byte.
+    pub address: usize,
+    /// Keeps the place while the map's transfer runs.
+    pub place: Place,
+}
+
+/// What an unmap has to do.
+#[derive(Debug)]
+pub struct Unmap {
+    /// The map command, if it has not succeeded yet.
+    pub mapped_by: Option<Arc<Event>>,
+    /// What goes to the node.
+    pub upload: Option<Upload>,
+    /// Keeps the place while the unmap's transfer runs.
+    pub place: Place,
+}
+
+/// Bytes that the application may have written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Upload {
+    /// First byte in the object that is unmapped.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Address of the first byte.
+    pub address: usize,
+}
+
+/// A transfer's hold on the place where a buffer is mapped.
+#[derive(Debug)]
+pub struct Place(Arc<Buffer>);
+
+impl Place {
+    fn hold(root: &Arc<Buffer>, state: &mut State) -> Place {
+        state.transfers += 1;
+        Place(root.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.0.mapped.0.lock();
+        state.transfers -= 1;
+        state.rest();
+    }
+}
+
+impl State {
+    // Gives the pages back when nobody is promised them any more.
+    fn rest(&mut self) {
+        if self.transfers == 0
+            && self.maps.is_empty()
+            && let Some(shadow) = &self.shadow
+            && shadow.length() > KEPT
+        {
+            shadow.give_back();
+        }
+    }
+}
+
+impl Buffer {
+    // The address of the whole buffer's first byte, once something was mapped.
+    fn base(self: &Arc<Self>, state: &State) -> Option<usize> {
+        let shadow = || state.shadow.as_ref().map(Shadow::address);
+        self.root().host_address().or_else(shadow)
+    }
+
+    /// Maps `length` bytes from `offset`, which are inside of the buffer.
+    ///
+    /// # Errors
+    /// `CL_INVALID_OPERATION` when it would write where another map does, `CL_MAP_FAILURE` without
+    /// address space.
+    pub fn map(self: &Arc<Self>, offset: u64, length: u64, for_writing: bool) -> ClResult<NewMap> {
+        let mut state = self.root().mapped.0.lock();
+        if self.root().host_address().is_none() && state.shadow.is_none() {
+            state.shadow = Shadow::new(self.root().size());
+        }
+        let Some(base) = self.base(&state) else {
+            return fail(CL_MAP_FAILURE);
+        };
+        let mapping = Mapping {
+            key: next_id(),
+            owner: self.id(),
+            first: self.origin() + offset,
+            length,
+            for_writing,
+            value: None,
+        };
+        let (key, first) = (mapping.key, mapping.first);
+        require(state.maps.insert(mapping), CL_INVALID_OPERATION)?;
+        Ok(NewMap {
+            key,
+            address: base + first as usize,
+            place: Place::hold(self.root(), &mut state),
+        })
+    }
+
+    /// A map got its command.
+    pub fn mapped_by(self: &Arc<Self>, map: MapKey, event: &Arc<Event>) {
+        if let Some(mapping) = self.root().mapped.0.lock().maps.get_mut(map.0) {
+            mapping.value = Some(event.clone());
+        }
+    }
+
+    /// A map whose pointer the application never gets.
+    pub fn cancel_map(self: &Arc<Self>, map: MapKey) {
+        let cancelled = {
+            let mut state = self.root().mapped.0.lock();
+            let cancelled = state.maps.cancel(map.0);
+            state.rest();
+            cancelled
+        };
+        // Its event may be the last that holds others: not under the lock.
+        drop(cancelled);
+    }
+
+    // The byte of the whole buffer that an address of a map means, if it can mean one.
+    fn place_of(self: &Arc<Self>, state: &State, address: usize) -> Option<u64> {
+        let first = address.checked_sub(self.base(state)?)?;
+        Some(first as u64)
+    }
+
+    /// Whether this object is mapped at this address.
+    #[must_use]
+    pub fn is_mapped_at(self: &Arc<Self>, address: usize) -> bool {
+        let state = self.root().mapped.0.lock();
+        self.place_of(&state, address)
+            .is_some_and(|first| state.maps.is_mapped(self.id(), first))
+    }
+
+    /// Ends a map of this object at this address.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` when there is none.
+    pub fn unmap(self: &Arc<Self>, address: usize) -> ClResult<Unmap> {
+        let mut state = self.root().mapped.0.lock();
+        let unmapped = self
+            .place_of(&state, address)
+            .and_then(|first| state.maps.unmap(self.id(), first));
+        let Some(unmapped) = unmapped else {
+            return fail(CL_INVALID_VALUE);
+        };
+        let place = Place::hold(self.root(), &mut state);
+        // Letting go of an event sends: not under the lock.
+        drop(state);
+        let mapped_by = unmapped.mapping.value;
+        // What a failed map never fetched must not overwrite what is there.
+        let failed = mapped_by.as_ref().is_some_and(|event| event.status() < 0);
+        let upload = unmapped.written.map(|(first, length)| Upload {
+            offset: first - self.origin(),
+            length,
+            address,
+        });
+        Ok(Unmap {
+            upload: upload.filter(|_| !failed),
+            mapped_by: mapped_by.filter(|event| !event.is_done()),
+            place,
+        })
+    }
+
+    /// `CL_MEM_MAP_COUNT`.
+    #[must_use]
+    pub fn map_count(self: &Arc<Self>) -> usize {
+        self.root().mapped.0.lock().maps.count(self.id())
+    }
+}
+
+/// Names a map of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapKey(u64);
+
+impl NewMap {
+    /// Its name.
+    #[must_use]
+    pub fn key(&self) -> MapKey {
+        MapKey(self.key)
+    }
+}
