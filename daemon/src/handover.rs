@@ -22,7 +22,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-use crate::worker::connection::SessionLimits;
+use crate::config::SessionLimits;
 
 /// Bytes of the longest message.
 pub const MAX_MESSAGE: usize = 512;

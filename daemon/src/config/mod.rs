@@ -13,5 +13,5 @@ pub use address::{BadAddress, is_loopback, parse_listen};
 pub use file::{BadFile, ConfigFile};
 pub use flags::Flags;
 pub use settings::{
-    BadSettings, Handshakes, Heartbeat, InventorySettings, SessionSettings, Settings,
+    BadSettings, Handshakes, Heartbeat, InventorySettings, SessionLimits, SessionSettings, Settings,
 };

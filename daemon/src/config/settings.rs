@@ -11,7 +11,6 @@ use super::address::{BadAddress, is_loopback, parse_listen};
 use super::file::{self, BadFile, ConfigFile};
 use super::flags::Flags;
 use crate::logging::Logging;
-use crate::worker::connection::SessionLimits;
 
 /// Everything the daemon was told, checked.
 #[derive(Clone, Debug)]
@@ -49,6 +48,19 @@ pub struct SessionSettings {
     pub limits: SessionLimits,
     /// Bulk connections of one session.
     pub bulk_connections: u32,
+}
+
+/// What one session may take of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Objects alive at once.
+    pub objects: usize,
+    /// Commands held at once because something they wait for is open.
+    pub held_commands: usize,
+    /// Bytes inside the commands so held.
+    pub held_bytes: usize,
+    /// Device memory in all, bytes; 0: the device's own limit.
+    pub device_memory: u64,
 }
 
 /// What strangers may have.

@@ -9,6 +9,8 @@ use std::net::TcpStream;
 use causeway_proto::command::EventBatch;
 use causeway_proto::id::SessionId;
 
+pub use crate::config::SessionLimits;
+
 /// A proved connection, by what it is for. TLS will wrap the stream here and nowhere else.
 #[derive(Debug)]
 pub enum Connection {
@@ -34,19 +36,6 @@ pub struct SessionStart {
     pub id: SessionId,
     /// What the supervisor allows it.
     pub limits: SessionLimits,
-}
-
-/// What one session may take of its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// Objects alive at once.
-    pub objects: usize,
-    /// Commands held at once because something they wait for is open.
-    pub held_commands: usize,
-    /// Bytes inside the commands so held.
-    pub held_bytes: usize,
-    /// Device memory in all, bytes; 0: the device's own limit.
-    pub device_memory: u64,
 }
 
 /// Where a session puts what it has to say to its client; made by the carrier.

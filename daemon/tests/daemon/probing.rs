@@ -44,3 +44,48 @@ async fn the_machines_devices_are_listed_with_their_answers() {
         .unwrap();
     assert!(name.value.len() > 1 && name.status == 0);
 }
+
+#[tokio::test]
+async fn a_driver_that_crashes_is_told_by_its_signal() {
+    let crash = "[[call]]\nname = \"clGetDeviceIDs\"\ncrash = \"segv\"\n";
+    let daemon = Setup::with_fake_driver(crash).start();
+    let inventory = daemon.inventory().await;
+    assert!(inventory.platforms.is_empty());
+    let problem = &inventory.problems[0];
+    assert!(problem.contains("signal SIGSEGV"), "{problem}");
+    assert_eq!(daemon.status().await.problems, inventory.problems);
+
+    // The driver is repaired: its file changes, and the next question finds it.
+    let folder = daemon.folder.path();
+    std::fs::write(folder.join("fake.toml"), "").unwrap();
+    let icd = folder.join("vendors/fake.icd");
+    let repaired = std::fs::read_to_string(&icd).unwrap() + "# repaired\n";
+    std::fs::write(&icd, repaired).unwrap();
+    let inventory = daemon.inventory().await;
+    assert_eq!(inventory.platforms.len(), 1, "{:?}", inventory.problems);
+    assert!(inventory.problems.is_empty());
+    daemon.assert_serves().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_hangs_is_given_up_and_leaves_no_process() {
+    let hang = "[[call]]\nname = \"clGetDeviceIDs\"\ndelay_us = 600000000\n";
+    let daemon = Setup::with_fake_driver(hang)
+        .args(&["--spare-workers", "0"])
+        .config("[inventory]\nprobe_time_limit = 1\n")
+        .start();
+    let inventory = daemon.inventory().await;
+    let problem = &inventory.problems[0];
+    assert!(problem.contains("more than 1 s"), "{problem}");
+    assert!(daemon.children().is_empty());
+}
+
+#[tokio::test]
+async fn a_spare_worker_that_dies_is_not_replaced_in_a_frenzy() {
+    let crash = "[[call]]\nname = \"clGetPlatformInfo\"\ncrash = \"abort\"\n";
+    let daemon = Setup::with_fake_driver(crash).start();
+    daemon.inventory().await;
+    daemon.until(|status| status.spare_workers == 0).await;
+    assert!(daemon.children().is_empty());
+    assert_eq!(daemon.log().matches("a spare worker ended").count(), 1);
+}

@@ -51,7 +51,8 @@ impl Setup {
             .env_remove("OCL_ICD_FILENAMES")
             .env_remove("CAUSEWAYD_LOG")
             .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(folder.path().join("log")).unwrap());
         Setup {
             command,
             config: String::new(),
@@ -65,6 +66,20 @@ impl Setup {
         let mut setup = Setup::new();
         setup.command.env_remove("OCL_ICD_VENDORS");
         setup
+    }
+
+    /// With the fake driver alone, told by `settings` what to do.
+    pub(crate) fn with_fake_driver(settings: &str) -> Setup {
+        let setup = Setup::new();
+        let control = setup.folder().join("fake.toml");
+        std::fs::write(&control, settings).unwrap();
+        // Cargo puts it beside this test, as the library of a development dependency.
+        let tests = std::env::current_exe().unwrap();
+        let driver = tests.with_file_name("libfake_opencl.so");
+        assert!(driver.exists(), "{}", driver.display());
+        let icd = setup.folder().join("vendors/fake.icd");
+        std::fs::write(icd, format!("{}\n", driver.display())).unwrap();
+        setup.env("FAKE_OPENCL_CONFIG", control)
     }
 
     /// Adds to the configuration file.
@@ -130,8 +145,9 @@ impl Setup {
     pub(crate) fn refused(mut self) -> (String, ExitStatus) {
         let file = self.folder.path().join("daemon.toml");
         std::fs::write(&file, &self.config).unwrap();
-        let output = self.command.arg("--config").arg(&file).output().unwrap();
-        (String::from_utf8(output.stderr).unwrap(), output.status)
+        let status = self.command.arg("--config").arg(&file).status().unwrap();
+        let said = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+        (said, status)
     }
 }
 
@@ -151,6 +167,11 @@ impl Daemon {
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         eventually("the daemon ends", || self.child.try_wait().unwrap())
+    }
+
+    /// What it and its workers have logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
     /// Its child processes.
@@ -241,6 +262,9 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", self.log());
+        }
     }
 }
 

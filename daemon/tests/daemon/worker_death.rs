@@ -21,6 +21,9 @@ async fn a_killed_worker_is_its_own_sessions_loss() {
     rustix::process::kill_process(victim, Signal::FPE).unwrap();
     assert!(read_to_close(&mut firsts).is_empty());
     daemon.until_sessions(1).await;
+    eventually("the cause in the log", || {
+        daemon.log().contains("signal SIGFPE").then_some(())
+    });
     let refused = first.connect(Purpose::Bulk, 0).unwrap_err();
     assert_eq!(refused, Verdict::UnknownSession);
     assert_open(&mut seconds);
