@@ -1,2 +1,108 @@
-//! Measurements: native, bare socket and Causeway in one run.
-fn main() {}
+//! Measurements: native, a bare TCP socket and Causeway, in one run.
+//!
+//! ```text
+//! runner ──spawns──► probe (native driver)      the same measuring code, in turns,
+//!    │   ├─────────► probe (through Causeway)   a round each
+//!    │   ├─────────► causewayd
+//!    └── socket      bare TCP against a child process
+//! ```
+//! - [`rows`]: what is measured, and what each row is compared with.
+//! - [`probe`]: the measuring side, one process per platform; talks JSON lines with the runner.
+//! - [`opencl`]: the few OpenCL calls that probes make, through the system's loader.
+//! - [`socket`]: the floor: the same bytes over bare TCP.
+//! - [`report`], [`plot`]: table, JSON, SVG.
+//!
+//! No time is asserted anywhere: the figures are reported, with the ratios that matter. Invariant: what
+//! stands in one line was measured in one run, in alternating rounds.
+
+mod opencl;
+mod plot;
+mod probe;
+mod report;
+mod rows;
+mod runner;
+mod setup;
+mod socket;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measure native OpenCL, a bare TCP socket and Causeway in one run.
+#[derive(Debug, Parser)]
+#[command(name = "bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Enqueue, launch and finish, small reads, builds, enumeration
+    Latency(Options),
+    /// Blocking writes and reads of 4 KiB to 1 GiB, map and unmap
+    Bandwidth(Options),
+    /// Commands a second on the fake driver
+    Commands(Options),
+    /// All of them
+    All(Options),
+    /// The measuring side; started by the others
+    #[command(hide = true)]
+    Probe,
+    /// Prints how long this process's first clGetDeviceIDs took; started by the others
+    #[command(hide = true)]
+    FirstDevices,
+    /// The other end of the bare socket; started by the others
+    #[command(hide = true)]
+    SocketPeer,
+}
+
+/// How to measure.
+#[derive(Debug, Clone, clap::Args)]
+struct Options {
+    /// Also write the results to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "bench.json")]
+    json: Option<PathBuf>,
+    /// Draw the plots into this folder
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    plots: PathBuf,
+    /// Alternating rounds; the table shows medians over them
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// The largest transfer, MiB
+    #[arg(long, default_value_t = 1024)]
+    largest: u64,
+    /// The node's .icd folder: what the daemon and the native side load
+    #[arg(long, value_name = "DIR")]
+    native_vendors: Option<PathBuf>,
+    /// The command carrier to measure
+    #[arg(long, default_value = "direct")]
+    carrier: String,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().verb {
+        Verb::Latency(options) => runner::run(&options, &[rows::Group::Latency]),
+        Verb::Bandwidth(options) => runner::run(&options, &[rows::Group::Bandwidth]),
+        Verb::Commands(options) => runner::run(&options, &[rows::Group::Commands]),
+        Verb::All(options) => runner::run(
+            &options,
+            &[
+                rows::Group::Latency,
+                rows::Group::Bandwidth,
+                rows::Group::Commands,
+            ],
+        ),
+        Verb::Probe => probe::serve(),
+        Verb::FirstDevices => probe::first_devices(),
+        Verb::SocketPeer => socket::peer(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
