@@ -3,13 +3,16 @@
 //! They are named `cw-…`, detached, and block every signal, so that the application's handlers run
 //! where the application expects them.
 
-use std::thread::Builder;
+use std::io;
+use std::thread::{Builder, JoinHandle};
 
 /// How much stack a thread needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stack {
     /// Ours alone.
     Small,
+    /// gRPC runs on it.
+    Runtime,
     /// The application's callbacks run on it: as much as a thread usually has.
     Application,
 }
@@ -17,20 +20,32 @@ pub(crate) enum Stack {
 /// Starts a detached thread. That none can be had is logged and otherwise ignored by the caller's
 /// choice of `false`.
 pub(crate) fn spawn(name: &str, stack: Stack, body: impl FnOnce() + Send + 'static) -> bool {
-    let size = match stack {
-        Stack::Small => 256 << 10,
-        Stack::Application => 8 << 20,
-    };
-    let blocked = signals::Blocked::all();
-    let started = Builder::new()
-        .name(name.to_owned())
-        .stack_size(size)
-        .spawn(body);
-    drop(blocked);
+    let started = start(name, stack, body);
     if let Err(error) = &started {
         tracing::error!("thread {name} cannot be started: {error}");
     }
     started.is_ok()
+}
+
+/// Starts a thread that may be waited for.
+///
+/// # Errors
+/// The system's, when it allows no more threads.
+pub(crate) fn start<T: Send + 'static>(
+    name: &str,
+    stack: Stack,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let size = match stack {
+        Stack::Small => 256 << 10,
+        Stack::Runtime => 2 << 20,
+        Stack::Application => 8 << 20,
+    };
+    let _blocked = signals::Blocked::all();
+    Builder::new()
+        .name(name.to_owned())
+        .stack_size(size)
+        .spawn(body)
 }
 
 mod signals {
@@ -62,5 +77,27 @@ mod signals {
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut())
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_every_signal_blocked_and_its_maker_has_not() {
+        let inside = start("cw-test", Stack::Small, blocked)
+            .unwrap()
+            .join()
+            .unwrap();
+        // All but SIGKILL, SIGSTOP and the two that glibc keeps for itself.
+        assert!(inside.ends_with("fffffffe7ffbfeff"), "{inside}");
+        assert_ne!(blocked(), inside);
+    }
+
+    fn blocked() -> String {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("SigBlk:"));
+        line.unwrap().trim().to_owned()
     }
 }

@@ -1,13 +1,13 @@
 //! The library's own log: `CAUSEWAY_LOG`, to stderr, off but for warnings.
 //!
 //! `CAUSEWAY_LOG` takes the syntax of `tracing-subscriber`'s `EnvFilter`: `info`,
-//! `causeway::transport=debug`, `h2=trace`. In `libcauseway.so` the tracing crate is linked in privately, so
+//! `causeway::transport=debug`, `h2=trace`; the HTTP/2 libraries speak only when named. In `libcauseway.so` the tracing crate is linked in privately, so
 //! that a subscriber installed there is invisible to a host application written in Rust, which has its
 //! own copy. A program that links this crate as a library shares the copy; therefore nothing here runs
 //! unless [`init`] is called, which only the C entry points do, and a subscriber that is
 //! already there stays.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::Once;
 
 use tracing_subscriber::EnvFilter;
@@ -15,6 +15,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// The variable.
 pub const VARIABLE: &str = "CAUSEWAY_LOG";
+
+// A general `debug` is meant for Causeway; these would drown it. What the user names comes later and holds.
+const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,tonic=warn";
 
 /// Starts the log, once; later calls do nothing. Call only when servers are configured: an
 /// unconfigured library does nothing at all.
@@ -29,7 +32,7 @@ pub fn init() {
             .filter(|value| !value.is_empty());
         let subscriber = tracing_subscriber::fmt()
             .with_writer(io::stderr)
-            .with_target(true)
+            .with_ansi(io::stderr().is_terminal())
             .compact();
         // Another thread may have set one meanwhile; then that one stays.
         let _ = match filter {
@@ -39,10 +42,12 @@ pub fn init() {
             ),
             Some(wish) => {
                 let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
-                let filter = filter.parse(&wish).unwrap_or_else(|error| {
-                    eprintln!("causeway: {VARIABLE}: {error}");
-                    EnvFilter::new("warn")
-                });
+                let filter = filter
+                    .parse(format!("{QUIET},{wish}"))
+                    .unwrap_or_else(|error| {
+                        eprintln!("causeway: {VARIABLE}: {error}");
+                        EnvFilter::new("warn")
+                    });
                 tracing::subscriber::set_global_default(subscriber.with_env_filter(filter).finish())
             }
         };

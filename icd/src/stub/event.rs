@@ -300,7 +300,8 @@ impl Event {
     pub fn wait(&self) -> ClResult {
         if self.queue.is_some() {
             // A lost session completes its events itself, so the status tells all.
-            let _ = self.context.site().session().wait_until(&|| self.is_done());
+            let session = self.context.site().session();
+            let _ = session.wait_for(self.id, &|| self.is_done());
         } else {
             let mut state = self.state.lock();
             while !self.is_done() {

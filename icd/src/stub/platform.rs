@@ -32,6 +32,7 @@ impl Platform {
                 }
                 let settings = Settings::of_process();
                 (!settings.servers.is_empty()).then(|| {
+                    crate::config::log::init();
                     Arc::new(Platform {
                         binding: Binding::default(),
                         settings,

@@ -23,7 +23,7 @@ use super::flusher::Flusher;
 use super::outbox::{Appended, Outbox};
 use super::requests::Requests;
 use super::session::SessionEvents;
-use super::wait::Progress;
+use super::wait::{Change, Progress};
 
 /// The shared state of a session.
 pub(super) struct Core {
@@ -151,17 +151,20 @@ impl Core {
         for completion in batch.completions.drain(..) {
             // A bulk transfer's completion may have to wait for its bytes.
             if let Some(completion) = self.bulk.completed(EventId(completion.event), completion) {
+                let change = Change::Event(EventId(completion.event));
                 self.events.completed(completion);
+                self.progress.advance(change);
             }
         }
         for answer in batch.answers.drain(..) {
-            if let Some(receiver) = self.requests.take(RequestId(answer.request)) {
+            let request = RequestId(answer.request);
+            if let Some(receiver) = self.requests.take(request) {
                 receiver(Ok(answer));
+                self.progress.advance(Change::Request(request));
             }
         }
         self.applied.fetch_max(batch.applied, Ordering::Relaxed);
         batch.applied = 0;
-        self.progress.advance();
         Ok(())
     }
 
@@ -237,7 +240,7 @@ impl Core {
             self.events.lost(error);
         }
         self.over.store(true, Ordering::SeqCst);
-        self.progress.advance();
+        self.progress.advance(Change::Any);
     }
 }
 

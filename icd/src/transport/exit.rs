@@ -1,6 +1,6 @@
 //! The end of the process: what is queued goes out if it can soon; nothing waits for more.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -15,13 +15,15 @@ static SESSIONS: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
 
 /// Remembers a session for the process's end.
 pub(super) fn register(core: &Arc<Core>) {
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(super::sys::flush_at_exit);
     let mut sessions = SESSIONS.lock();
     sessions.retain(|session| session.strong_count() > 0);
     sessions.push(Arc::downgrade(core));
 }
 
-/// Writes out what the process's live sessions still have queued; for `atexit`. At most one second
-/// in all; does nothing in a forked child. No thread is waited for.
+/// Writes out what the process's live sessions still have queued. At most one second in all; does
+/// nothing in a forked child. No thread is waited for. The first session registers it with `atexit`.
 pub fn at_exit_flush() {
     if fork::is_child() {
         return;

@@ -9,6 +9,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use super::core::Core;
+use crate::thread::Stack;
 
 /// Bounds how long an unflushed command lies.
 const TICK: Duration = Duration::from_micros(100);
@@ -33,7 +34,7 @@ impl Flusher {
 /// Starts the flusher of a session; it ends with the session.
 pub(super) fn start(core: &Arc<Core>) -> std::io::Result<()> {
     let core = Arc::clone(core);
-    super::thread::spawn("cw-flush", super::thread::SMALL_STACK, move || run(&core))
+    super::thread::spawn("cw-flush", Stack::Small, move || run(&core))
 }
 
 fn run(core: &Core) {

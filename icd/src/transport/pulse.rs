@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Core;
+use crate::thread::Stack;
 
 /// Starts listening; ends with the session.
 pub(super) fn start(core: &Arc<Core>, socket: Arc<TcpStream>, rhythm: Rhythm) -> io::Result<()> {
     socket.set_read_timeout(Some(rhythm.slice()))?;
     let core = Arc::clone(core);
-    super::thread::spawn("cw-pulse", super::thread::SMALL_STACK, move || {
+    super::thread::spawn("cw-pulse", Stack::Small, move || {
         let reason = listen(&*socket, rhythm);
         core.fail(reason);
     })

@@ -9,11 +9,12 @@ use prost::Message;
 
 use super::carrier::direct::FrameReader;
 use super::core::Core;
+use crate::thread::Stack;
 
 /// Starts reading frames; buries the session when they end.
 pub(super) fn start(core: &Arc<Core>, socket: Arc<TcpStream>) -> io::Result<()> {
     let core = Arc::clone(core);
-    super::thread::spawn("cw-events", super::thread::SMALL_STACK, move || {
+    super::thread::spawn("cw-events", Stack::Small, move || {
         let undertaker = Undertaker(core);
         read(&undertaker.0, &socket);
     })

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::config::Address;
+use crate::thread::Stack;
 
 /// Head start of each address over the next.
 const STAGGER: Duration = Duration::from_millis(100);
@@ -26,7 +27,7 @@ pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     }
     let (sender, receiver) = oneshot::channel();
     let name = (address.host().to_owned(), address.port());
-    super::thread::spawn("cw-resolve", super::thread::RUNTIME_STACK, move || {
+    super::thread::spawn("cw-resolve", Stack::Runtime, move || {
         let found = name
             .to_socket_addrs()
             .map(|found| found.take(MOST).collect::<Vec<_>>());

@@ -21,6 +21,7 @@ use super::core::Core;
 use super::encode::EncodeCommand;
 use super::pulse::{self, Rhythm};
 use super::socket::Door;
+use super::wait::Change;
 use super::{exit, flusher, fork, reader};
 use crate::config::Carrier;
 
@@ -151,7 +152,7 @@ impl Session {
             *filled.lock() = Some(answer)
         })?;
         // The slot is filled before the session is over, so the wait's own error tells nothing more.
-        let waited = self.wait_until(&|| slot.lock().is_some());
+        let waited = self.wait(Change::Request(request), &|| slot.lock().is_some());
         match slot.lock().take() {
             Some(answer) => answer,
             None => Err(waited.err().unwrap_or_else(|| self.gone())),
@@ -185,19 +186,36 @@ impl Session {
         }
     }
 
-    /// Flushes, then waits until `condition` holds. It is looked at again after everything that this
-    /// session brings and after every [`Session::nudge`].
+    /// Flushes, then waits until `condition` holds, which the end of `event` makes true. It is looked
+    /// at again when `event` completes (or its upload is sent), and after every [`Session::nudge`].
     ///
     /// # Errors
     /// [`WireError::Lost`] when the session is lost and `condition` still does not hold;
     /// [`WireError::Forked`].
+    pub fn wait_for(&self, event: EventId, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
+        self.wait(Change::Event(event), condition)
+    }
+
+    /// The same for a condition of several events: looked at after each that completes, which costs
+    /// more when many threads wait.
+    ///
+    /// # Errors
+    /// As [`Session::wait_for`].
     pub fn wait_until(&self, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
+        self.wait(Change::Any, condition)
+    }
+
+    fn wait(&self, awaits: Change, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
         fork::check()?;
+        debug_assert!(
+            !super::thread::is_ours(),
+            "a transport thread must not wait"
+        );
         // A failure shows in the wait: it ends when the session is over.
         let _ = self.core.flush();
         self.core
             .progress
-            .wait_until(&|| condition() || self.core.is_over());
+            .wait_until(awaits, &|| condition() || self.core.is_over());
         if condition() {
             Ok(())
         } else {
@@ -205,11 +223,11 @@ impl Session {
         }
     }
 
-    /// Makes every [`Session::wait_until`] look at its condition again; for changes that did not come
+    /// Makes everyone who waits look at its condition again; for changes that did not come
     /// through this session (a user event, another node).
     pub fn nudge(&self) {
         if !fork::is_child() {
-            self.core.progress.advance();
+            self.core.progress.advance(Change::Any);
         }
     }
 

@@ -1,5 +1,5 @@
-//! The few calls into the system that no safe wrapper offers: signal masks, a page that `fork` wipes,
-//! `SO_PRIORITY`.
+//! The few calls into the system that no safe wrapper offers: a page that `fork` wipes,
+//! `SO_PRIORITY`, `atexit`.
 //!
 //! What it is not: a place for memory of the application (that is `bulk/memory.rs`). Invariant: every
 //! pointer given to the system here is to a local of ours or to a page that is never unmapped.
@@ -9,28 +9,6 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU32;
-
-/// Runs `body` with every signal blocked on this thread. A thread started meanwhile inherits that
-/// for good, so the application's handlers never run on one of ours.
-pub(super) fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
-    struct Restore(libc::sigset_t);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            // SAFETY: the set was filled by the call below; no old set is asked for.
-            unsafe {
-                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
-            }
-        }
-    }
-    // SAFETY: a sigset_t is plain bits, for which zero is valid; both pointers are to locals.
-    let _restore = unsafe {
-        let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
-        Restore(old)
-    };
-    body()
-}
 
 /// A zeroed word in a page of its own that reads as zero again in a child of `fork`. `None` when the
 /// kernel cannot do that.
@@ -78,6 +56,19 @@ pub(super) fn set_priority(socket: &TcpStream, priority: libc::c_int) -> io::Res
     }
 }
 
+/// Has [`super::at_exit_flush`] called when the process exits. The library is never unloaded, so the
+/// function will be there.
+pub(super) fn flush_at_exit() {
+    extern "C" fn flush() {
+        super::at_exit_flush();
+    }
+    // SAFETY: a plain function without captures, which does not unwind: nothing in it panics. That the
+    // system may be out of memory for the entry only costs the flush.
+    unsafe {
+        libc::atexit(flush);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,22 +79,5 @@ mod tests {
         let word = word_wiped_on_fork().expect("Linux 4.14 or later");
         assert_eq!(word.swap(7, Ordering::Relaxed), 0);
         assert_eq!(word.load(Ordering::Relaxed), 7);
-    }
-
-    #[test]
-    fn a_thread_started_inside_has_every_signal_blocked() {
-        let thread = with_signals_blocked(|| std::thread::spawn(blocked_mask));
-        let inside = thread.join().unwrap();
-        assert!(inside.contains("SigBlk:\tfffffffe"), "{inside}");
-        assert!(!blocked_mask().contains("SigBlk:\tfffffffe"));
-    }
-
-    fn blocked_mask() -> String {
-        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-        status
-            .lines()
-            .find(|line| line.starts_with("SigBlk"))
-            .unwrap()
-            .to_owned()
     }
 }

@@ -1,13 +1,9 @@
-//! Threads of the transport: named, detached, deaf to signals, with small stacks.
+//! Threads of the transport: [`crate::thread`]'s, that know what they are.
 
 use std::cell::Cell;
 use std::io;
-use std::thread::{Builder, JoinHandle};
 
-/// Enough for what a transport thread does, upper half's callbacks included.
-pub(super) const SMALL_STACK: usize = 256 << 10;
-/// For threads that run gRPC.
-pub(super) const RUNTIME_STACK: usize = 2 << 20;
+use crate::thread::{self, Stack};
 
 thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
@@ -25,10 +21,14 @@ pub(super) fn is_ours() -> bool {
 /// The system's, when it allows no more threads.
 pub(super) fn spawn(
     name: &str,
-    stack: usize,
+    stack: Stack,
     body: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
-    start(name, stack, body).map(drop)
+    let marked = move || {
+        IS_OURS.set(true);
+        body();
+    };
+    thread::start(name, stack, marked).map(drop)
 }
 
 /// Runs `body` on a thread of its own and waits for it: for work that needs a stack or a runtime that
@@ -40,23 +40,8 @@ pub(super) fn run_aside<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    start(name, RUNTIME_STACK, body)?
+    let panicked = |_| io::Error::other("a transport thread panicked");
+    thread::start(name, Stack::Runtime, body)?
         .join()
-        .map_err(|_| io::Error::other("a transport thread panicked"))
-}
-
-fn start<T: Send + 'static>(
-    name: &str,
-    stack: usize,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<JoinHandle<T>> {
-    super::sys::with_signals_blocked(|| {
-        Builder::new()
-            .name(name.to_owned())
-            .stack_size(stack)
-            .spawn(move || {
-                IS_OURS.set(true);
-                body()
-            })
-    })
+        .map_err(panicked)
 }

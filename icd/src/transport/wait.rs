@@ -1,84 +1,141 @@
 //! Waiting for what a session brings.
 //!
-//! [`Progress`] counts; waiters look at their own condition after every step. A waiter first spins
-//! for about as long as waits have lately taken, if that is short: waking a sleeping core costs more
-//! than most answers of a near node take. It never spins where only one core is allowed.
+//! A waiter looks at its own condition whenever [`Progress`] says that something has changed. It first
+//! spins for about as long as waits have lately taken, if that is short: waking a sleeping core costs
+//! more than most answers of a near node take. It never spins where only one core is allowed. Then it
+//! sleeps, and is woken only by changes it [awaits](Change), so that a thousand sleepers cost each
+//! other nothing.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use causeway_proto::id::{EventId, RequestId};
+use parking_lot::Mutex;
 
 /// Longer expected waits are slept from the start.
 const SPIN_LIMIT: Duration = Duration::from_micros(100);
 
-/// Counts the steps of a session and wakes its waiters.
+/// Something that a waiter may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// An event has completed.
+    Event(EventId),
+    /// A request was answered.
+    Request(RequestId),
+    /// As a change: concerns everybody. As what is awaited: every change.
+    Any,
+}
+
+/// Tells a session's waiters of changes.
 #[derive(Debug)]
 pub(super) struct Progress {
-    steps: AtomicU64,
-    sleepers: AtomicU32,
-    lock: Mutex<()>,
-    stepped: Condvar,
+    changes: AtomicU64,
+    sleeping: AtomicUsize,
+    sleepers: Mutex<Vec<Sleeper>>,
     expected_nanos: AtomicU64,
     may_spin: bool,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    awaits: Change,
+    thread: Thread,
+    woken: Arc<AtomicBool>,
 }
 
 impl Progress {
     pub(super) fn new() -> Progress {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Progress {
-            steps: AtomicU64::new(0),
-            sleepers: AtomicU32::new(0),
-            lock: Mutex::new(()),
-            stepped: Condvar::new(),
+            changes: AtomicU64::new(0),
+            sleeping: AtomicUsize::new(0),
+            sleepers: Mutex::default(),
             expected_nanos: AtomicU64::new(SPIN_LIMIT.as_nanos() as u64 / 2),
             may_spin: cores > 1,
         }
     }
 
-    /// Something has changed that a waiter may wait for.
-    pub(super) fn advance(&self) {
-        // SeqCst on both sides: either this sees the sleeper, or the sleeper sees the step.
-        self.steps.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            drop(self.lock.lock());
-            self.stepped.notify_all();
+    /// `change` has happened; what conditions look at was written before.
+    pub(super) fn advance(&self, change: Change) {
+        self.changes.fetch_add(1, Ordering::Release);
+        // With the fence in `sleep`: either this sees the sleeper, or the sleeper sees the change.
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) > 0 {
+            self.wake(change);
         }
     }
 
-    /// Waits until `condition` holds.
-    pub(super) fn wait_until(&self, condition: &dyn Fn() -> bool) {
-        let mut seen = self.steps.load(Ordering::SeqCst);
+    #[cold]
+    fn wake(&self, change: Change) {
+        let mut sleepers = self.sleepers.lock();
+        sleepers.retain(|sleeper| {
+            let stays =
+                change != Change::Any && sleeper.awaits != Change::Any && sleeper.awaits != change;
+            if !stays {
+                sleeper.woken.store(true, Ordering::Release);
+                sleeper.thread.unpark();
+            }
+            stays
+        });
+        self.sleeping.store(sleepers.len(), Ordering::Relaxed);
+    }
+
+    /// Waits until `condition` holds, which `awaits` makes true (or [`Change::Any`] change does).
+    pub(super) fn wait_until(&self, awaits: Change, condition: &dyn Fn() -> bool) {
         if condition() {
             return;
         }
         let begun = Instant::now();
-        let spin_until = begun + self.spin_budget();
-        loop {
-            self.wait_for_step(seen, spin_until);
-            seen = self.steps.load(Ordering::SeqCst);
-            if condition() {
-                self.learn(begun.elapsed());
-                return;
-            }
+        if !self.spin(begun + self.spin_budget(), condition) {
+            while !self.sleep(awaits, condition) {}
         }
+        self.learn(begun.elapsed());
     }
 
-    fn wait_for_step(&self, seen: u64, spin_until: Instant) {
-        while Instant::now() < spin_until {
+    // Whether the condition came to hold.
+    fn spin(&self, until: Instant, condition: &dyn Fn() -> bool) -> bool {
+        let mut seen = self.changes.load(Ordering::Acquire);
+        while Instant::now() < until {
             for _ in 0..32 {
-                if self.steps.load(Ordering::Acquire) != seen {
-                    return;
+                let now = self.changes.load(Ordering::Acquire);
+                if now != seen {
+                    seen = now;
+                    if condition() {
+                        return true;
+                    }
                 }
                 std::hint::spin_loop();
             }
         }
-        let mut guard = self.lock.lock();
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while self.steps.load(Ordering::SeqCst) == seen {
-            self.stepped.wait(&mut guard);
+        false
+    }
+
+    // Sleeps until woken; whether the condition holds then.
+    fn sleep(&self, awaits: Change, condition: &dyn Fn() -> bool) -> bool {
+        let woken = Arc::new(AtomicBool::new(false));
+        {
+            let mut sleepers = self.sleepers.lock();
+            let thread = std::thread::current();
+            sleepers.push(Sleeper {
+                awaits,
+                thread,
+                woken: Arc::clone(&woken),
+            });
+            self.sleeping.store(sleepers.len(), Ordering::Relaxed);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if condition() {
+            let mut sleepers = self.sleepers.lock();
+            sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.woken, &woken));
+            self.sleeping.store(sleepers.len(), Ordering::Relaxed);
+            return true;
+        }
+        while !woken.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+        condition()
     }
 
     fn spin_budget(&self) -> Duration {
@@ -103,24 +160,70 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
-    #[test]
-    fn a_sleeper_is_woken_by_a_step() {
-        let progress = Arc::new(Progress::new());
+    const MINE: Change = Change::Event(EventId(1));
+    const OTHER: Change = Change::Event(EventId(2));
+
+    // A waiter of MINE, asleep, and what it waits for.
+    fn asleep(progress: &Arc<Progress>) -> (std::thread::JoinHandle<()>, Arc<AtomicBool>) {
         let flag = Arc::new(AtomicBool::new(false));
-        let waiter = {
-            let (progress, flag) = (Arc::clone(&progress), Arc::clone(&flag));
-            std::thread::spawn(move || progress.wait_until(&|| flag.load(Ordering::SeqCst)))
-        };
-        while progress.sleepers.load(Ordering::SeqCst) == 0 {
+        let (theirs, looked) = (Arc::clone(progress), Arc::clone(&flag));
+        let waiter =
+            std::thread::spawn(move || theirs.wait_until(MINE, &|| looked.load(Ordering::Acquire)));
+        while progress.sleeping.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        progress.advance();
-        flag.store(true, Ordering::SeqCst);
-        progress.advance();
+        (waiter, flag)
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_what_it_awaits_and_by_what_concerns_all() {
+        for change in [MINE, Change::Any] {
+            let progress = Arc::new(Progress::new());
+            let (waiter, flag) = asleep(&progress);
+            progress.advance(OTHER);
+            assert_eq!(progress.sleeping.load(Ordering::SeqCst), 1, "left asleep");
+            flag.store(true, Ordering::Release);
+            progress.advance(change);
+            waiter.join().unwrap();
+            assert_eq!(progress.sleeping.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    #[test]
+    fn a_woken_waiter_whose_condition_does_not_hold_sleeps_again() {
+        let progress = Arc::new(Progress::new());
+        let (waiter, flag) = asleep(&progress);
+        progress.advance(MINE);
+        while progress.sleeping.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        flag.store(true, Ordering::Release);
+        progress.advance(MINE);
         waiter.join().unwrap();
+    }
+
+    #[test]
+    fn no_wake_is_lost() {
+        let progress = Arc::new(Progress::new());
+        let value = Arc::new(AtomicU64::new(0));
+        let waiters: Vec<_> = (0..4)
+            .map(|_| {
+                let (progress, value) = (Arc::clone(&progress), Arc::clone(&value));
+                std::thread::spawn(move || {
+                    for i in 1..=2000 {
+                        progress.wait_until(MINE, &|| value.load(Ordering::Acquire) >= i);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2000 {
+            value.fetch_add(1, Ordering::Release);
+            progress.advance(MINE);
+        }
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
     }
 
     #[test]

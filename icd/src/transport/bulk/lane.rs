@@ -12,8 +12,10 @@ use causeway_proto::status::WireError;
 use super::memory::Scratch;
 use super::table::{Chunk, Destination, Outcome};
 use super::{Bulk, Core, EventId};
+use crate::thread::Stack;
 use crate::transport::socket::plain;
-use crate::transport::thread::{self, SMALL_STACK};
+use crate::transport::thread;
+use crate::transport::wait::Change;
 
 /// For each lane's connection and proof.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
@@ -24,7 +26,7 @@ const THROW_AWAY: usize = 64 << 10;
 /// not want are done without.
 pub(super) fn open_all(core: &Arc<Core>) {
     let opener = Arc::clone(core);
-    let started = thread::spawn("cw-bulk-open", SMALL_STACK, move || {
+    let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
         for lane in 0..opener.bulk.lane_count {
             match open(&opener, lane as u8) {
                 Ok(()) => {}
@@ -59,13 +61,13 @@ fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
         reason: error.to_string(),
     };
     let (reader, reading) = (Arc::clone(core), Arc::clone(&socket));
-    thread::spawn("cw-bulk-in", SMALL_STACK, move || {
+    thread::spawn("cw-bulk-in", Stack::Small, move || {
         let reason = read(&reader, &reading);
         reader.fail(reason);
     })
     .map_err(failed)?;
     let writer = Arc::clone(core);
-    thread::spawn("cw-bulk-out", SMALL_STACK, move || {
+    thread::spawn("cw-bulk-out", Stack::Small, move || {
         if let Err(error) = write(&writer, &socket) {
             writer.fail(plain(&error));
         }
@@ -223,10 +225,10 @@ fn conclude(core: &Core, event: EventId, outcome: Outcome) {
     if let Some(keep) = outcome.uploaded {
         drop(keep);
         core.events.uploaded(event);
-        core.progress.advance();
+        core.progress.advance(Change::Event(event));
     }
     if let Some(completion) = outcome.completion {
         core.events.completed(completion);
-        core.progress.advance();
+        core.progress.advance(Change::Event(event));
     }
 }

@@ -22,6 +22,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request, Status, Streaming};
 
 use super::Carrier;
+use crate::thread::Stack;
 use crate::transport::core::Core;
 use crate::transport::reader::{self, Undertaker};
 
@@ -99,23 +100,19 @@ impl Carrier for Grpc {
 /// Starts the stream's thread; it buries the session when the stream ends.
 pub(in crate::transport) fn start(core: &Arc<Core>, incoming: Incoming) -> io::Result<()> {
     let core = Arc::clone(core);
-    crate::transport::thread::spawn(
-        "cw-grpc",
-        crate::transport::thread::RUNTIME_STACK,
-        move || {
-            let undertaker = Undertaker(core);
-            let core = &undertaker.0;
-            let result = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .map_err(|error| error.to_string())
-                .and_then(|runtime| runtime.block_on(serve(core, incoming)));
-            core.fail(match result {
-                Ok(()) => "the node closed the connection".to_owned(),
-                Err(reason) => reason,
-            });
-        },
-    )
+    crate::transport::thread::spawn("cw-grpc", Stack::Runtime, move || {
+        let undertaker = Undertaker(core);
+        let core = &undertaker.0;
+        let result = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())
+            .and_then(|runtime| runtime.block_on(serve(core, incoming)));
+        core.fail(match result {
+            Ok(()) => "the node closed the connection".to_owned(),
+            Err(reason) => reason,
+        });
+    })
 }
 
 async fn serve(core: &Arc<Core>, incoming: Incoming) -> Result<(), String> {
