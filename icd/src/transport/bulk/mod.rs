@@ -2,7 +2,7 @@
 //!
 //! A session opens its lanes (connections) with its first bulk transfer, on a thread of their own, so
 //! that no enqueue waits for them. Each lane has a reader and a writer. Writers pull chunks from one
-//! shared [`table`], up to the credit that the worker has granted; readers put what arrives into the
+//! shared table, up to the credit that the worker has granted; readers put what arrives into the
 //! application's memory at once. No byte is copied on the way, but for rows too short to be worth a
 //! system call's description.
 
