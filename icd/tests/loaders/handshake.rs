@@ -4,18 +4,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use cl_headers::ENTRY_POINTS;
+use crate::support::{compile, loader_arguments, nobody, output_of, unconfigured};
 
-use crate::support::{compile, driver, nobody, output_of, unconfigured};
-
-/// The loader's command line: what it shall find, and the names of all slots in order.
+/// The loader, with a server at which nobody answers.
 fn loader(directory: &Path, expected: &str) -> Command {
     let program = compile(directory, "icd2.c", &["-ldl"]);
     let mut command = unconfigured(&program, directory);
     command
-        .arg(driver())
-        .arg(expected)
-        .args(ENTRY_POINTS.iter().map(|entry| entry.name))
+        .args(loader_arguments(expected))
         .env("CAUSEWAY_SERVERS", nobody());
     command
 }

@@ -45,7 +45,6 @@ typedef cl_command_queue (*create_queue)(cl_context, cl_device_id, cl_command_qu
                                          cl_int *);
 typedef cl_mem (*create_buffer)(cl_context, cl_mem_flags, size_t, void *, cl_int *);
 typedef cl_event (*create_user_event)(cl_context, cl_int *);
-typedef cl_program (*create_program)(cl_context, cl_uint, const char **, const size_t *, cl_int *);
 typedef cl_int (*release)(void *);
 
 /* Where a name stands among the arguments, which are in slot order. */
@@ -83,13 +82,7 @@ static int objects(char **names, void **table, cl_device_id device, const struct
     cl_event event = CALL("clCreateUserEvent", create_user_event, context, &code);
     CHECK(code == CL_SUCCESS);
     CHECK_HEAD(event);
-    const char *source = "kernel void k(global int *p) { *p = 1; }";
-    cl_program program =
-        CALL("clCreateProgramWithSource", create_program, context, 1, &source, NULL, &code);
-    CHECK(code == CL_SUCCESS);
-    CHECK_HEAD(program);
 
-    CHECK(CALL("clReleaseProgram", release, program) == CL_SUCCESS);
     CHECK(CALL("clReleaseEvent", release, event) == CL_SUCCESS);
     CHECK(CALL("clReleaseMemObject", release, buffer) == CL_SUCCESS);
     CHECK(CALL("clReleaseCommandQueue", release, queue) == CL_SUCCESS);

@@ -1,7 +1,7 @@
 //! `libcauseway.so` as loaders see it, each in a process of its own: its symbols, the handshakes of
 //! `cl_khr_icd` 1 and 2, Debian's loader and Khronos'.
 //!
-//! No daemon runs here: servers are absent or do not answer, and the platform must be there
+//! Mostly without a daemon: servers are absent or do not answer, and the platform must be there
 //! nevertheless, without devices.
 
 mod exports;
@@ -9,3 +9,4 @@ mod handshake;
 mod support;
 mod under_khronos;
 mod under_ocl_icd;
+mod with_devices;

@@ -1,5 +1,6 @@
 //! What these tests share: the built library, C programs, and programs run to their end.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +14,18 @@ pub(crate) fn driver() -> PathBuf {
     let library = program.with_file_name("libcauseway.so");
     assert!(library.is_file(), "{} is missing", library.display());
     library
+}
+
+/// The arguments of the loader `icd2.c`: our driver, what the loader shall find (`plain` or
+/// `tagged`), and the names of all slots in order.
+pub(crate) fn loader_arguments(expected: &str) -> Vec<OsString> {
+    let names = cl_headers::ENTRY_POINTS
+        .iter()
+        .map(|entry| entry.name.into());
+    [driver().into_os_string(), expected.into()]
+        .into_iter()
+        .chain(names)
+        .collect()
 }
 
 /// Compiles a C program of this folder into `directory`.

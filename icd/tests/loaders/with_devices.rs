@@ -1,0 +1,112 @@
+//! The same with a daemon of this build on loopback, over whatever OpenCL the machine has: devices are
+//! there under either handshake, and the loader's word is in every kind of object.
+//!
+//! Cargo builds `causewayd` with the workspace, not with this package alone; where it was not built,
+//! or finds no device, these tests say that they were skipped.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{compile, driver, loader_arguments, output_of, unconfigured, vendors};
+
+/// A daemon that ends with the test.
+struct Daemon {
+    process: Child,
+    address: String,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is gone afterwards.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Daemon {
+    /// Starts the daemon that lies beside the library; `None` if it was not built or has no device.
+    fn start(directory: &Path) -> Option<Self> {
+        let program = driver()
+            .parent()
+            .and_then(Path::parent)
+            .expect("the library lies in deps/")
+            .join("causewayd");
+        if !program.is_file() {
+            eprintln!("skipped: {} was not built", program.display());
+            return None;
+        }
+        let mut process = Command::new(program)
+            .args(["--listen", "127.0.0.1:0"])
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a program of this build starts");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("piped"))
+            .read_line(&mut line)
+            .expect("the daemon says where it listens, or ends");
+        let address = line
+            .trim()
+            .strip_prefix("listening on ")
+            .unwrap_or_default()
+            .to_owned();
+        let daemon = Self { process, address };
+        assert!(!daemon.address.is_empty(), "the daemon said: {line:?}");
+        Some(daemon)
+    }
+}
+
+/// Whether the output of one of the programs shows a device.
+fn has_device(output: &str) -> bool {
+    let without = output.contains("devices 0");
+    if without {
+        eprintln!("skipped: this machine's OpenCL has no device");
+    }
+    assert!(without || output.contains("devices "), "{output}");
+    !without
+}
+
+#[test]
+fn every_object_begins_as_the_loader_expects() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(daemon) = Daemon::start(directory.path()) else {
+        return;
+    };
+    let program = compile(directory.path(), "icd2.c", &["-ldl"]);
+    for (expected, setting) in [("plain", "0"), ("tagged", "1")] {
+        let mut command = unconfigured(&program, directory.path());
+        command
+            .args(loader_arguments(expected))
+            .env("CAUSEWAY_SERVERS", &daemon.address)
+            .env("CAUSEWAY_ICD2", setting);
+        has_device(&output_of(&mut command));
+    }
+}
+
+#[test]
+fn debians_loader_and_khronos_find_the_devices() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(daemon) = Daemon::start(directory.path()) else {
+        return;
+    };
+    let program = compile(directory.path(), "platforms.c", &["-lOpenCL"]);
+    let vendors = vendors(directory.path());
+    let khronos = std::env::var_os("CAUSEWAY_KHRONOS_LOADER");
+    for loader in [None, khronos] {
+        for setting in ["0", "1"] {
+            let mut command = unconfigured(&program, directory.path());
+            command
+                .env("CAUSEWAY_SERVERS", &daemon.address)
+                .env("CAUSEWAY_ICD2", setting)
+                .env("OCL_ICD_VENDORS", &vendors)
+                .envs(loader.iter().map(|loader| ("LD_LIBRARY_PATH", loader)));
+            let output = output_of(&mut command);
+            if has_device(&output) {
+                assert!(output.ends_with(", code 0\n"), "{output}");
+            }
+        }
+    }
+}
