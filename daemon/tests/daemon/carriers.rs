@@ -1,0 +1,111 @@
+//! The two carriers of commands.
+
+use std::io::{Read, Write};
+
+use causeway_proto::command::worker_client::WorkerClient;
+use causeway_proto::command::{
+    Answer, Command, CommandBatch, EventBatch, Ping, Query, command::Kind, query::Question,
+};
+use causeway_proto::frame::{self, PREFIX};
+use causeway_proto::preamble::Purpose;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use tokio_stream::StreamExt;
+use tonic::transport::{Endpoint, Uri};
+
+use crate::support::{Setup, read_to_close};
+
+fn ping(number: u64) -> CommandBatch {
+    let query = Query {
+        request: 1000 + number,
+        question: Some(Question::Ping(Ping {})),
+    };
+    CommandBatch {
+        commands: vec![Command {
+            kind: Some(Kind::Query(query)),
+        }],
+        first: number,
+    }
+}
+
+fn assert_pong(answers: &[Answer], number: u64) {
+    let answer = answers.first().expect("an answer");
+    assert_eq!((answer.request, answer.status), (1000 + number, 0));
+}
+
+#[tokio::test]
+async fn frames_carry_questions_and_answers() {
+    let daemon = Setup::with_drivers().start();
+    let session = daemon.open().await;
+    let mut commands = session.connect(Purpose::Commands, 0).unwrap();
+    for number in 1..=3 {
+        let batch = ping(number).encode_to_vec();
+        let frame = [&frame::prefix(batch.len()).unwrap()[..], &batch].concat();
+        commands.write_all(&frame).unwrap();
+        let events = loop {
+            let mut prefix = [0; PREFIX];
+            commands.read_exact(&mut prefix).unwrap();
+            let mut bytes = vec![0; frame::length(prefix).unwrap()];
+            commands.read_exact(&mut bytes).unwrap();
+            let events = EventBatch::decode(&bytes[..]).unwrap();
+            if !events.answers.is_empty() {
+                break events;
+            }
+        };
+        assert_pong(&events.answers, number);
+    }
+}
+
+#[tokio::test]
+async fn grpc_carries_the_same() {
+    let daemon = Setup::with_drivers().start();
+    let session = daemon.open().await;
+    let socket = session.connect(Purpose::CommandsGrpc, 0).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut socket = Some(tokio::net::TcpStream::from_std(socket).unwrap());
+    let connector = tower::service_fn(move |_: Uri| {
+        let socket = socket.take();
+        async {
+            socket
+                .map(TokioIo::new)
+                .ok_or_else(|| std::io::Error::other("one connection is all there is"))
+        }
+    });
+    let channel = Endpoint::from_static("http://worker")
+        .connect_with_connector(connector)
+        .await
+        .unwrap();
+    let mut client = WorkerClient::new(channel.clone());
+    let (send, receive) = tokio::sync::mpsc::channel(4);
+    send.send(ping(1)).await.unwrap();
+    let stream = tokio_stream::wrappers::ReceiverStream::new(receive);
+    let mut events = client.commands(stream).await.unwrap().into_inner();
+    for number in 1..=3 {
+        let batch = loop {
+            let batch = events.next().await.unwrap().unwrap();
+            if !batch.answers.is_empty() {
+                break batch;
+            }
+        };
+        assert_pong(&batch.answers, number);
+        send.send(ping(number + 1)).await.unwrap();
+    }
+    let second = WorkerClient::new(channel)
+        .commands(tokio_stream::empty())
+        .await;
+    assert_eq!(second.unwrap_err().code(), tonic::Code::ResourceExhausted);
+    drop(send);
+    daemon.until_sessions(0).await;
+}
+
+#[tokio::test]
+async fn a_gap_in_the_numbers_ends_the_session() {
+    let daemon = Setup::with_drivers().start();
+    let session = daemon.open().await;
+    let mut commands = session.connect(Purpose::Commands, 0).unwrap();
+    let batch = ping(2).encode_to_vec();
+    let frame = [&frame::prefix(batch.len()).unwrap()[..], &batch].concat();
+    commands.write_all(&frame).unwrap();
+    read_to_close(&mut commands);
+    daemon.until_sessions(0).await;
+}
