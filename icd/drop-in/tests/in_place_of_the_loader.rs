@@ -1,5 +1,5 @@
 //! Programs linked with the system's loader and started with the drop-in in its place: real
-//! processes, no server configured.
+//! processes; no server is configured, or one that does not answer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,14 +15,21 @@ fn library_directory(directory: &Path) -> PathBuf {
     place
 }
 
-/// Runs a program of the system or of this test with the drop-in, without any configuration.
-fn run_with_drop_in(program: &Path, arguments: &[&str], directory: &Path) -> Output {
+/// Runs a program of the system or of this test with the drop-in, and with no other configuration
+/// than these variables.
+fn run_with_drop_in(
+    program: &Path,
+    arguments: &[&str],
+    directory: &Path,
+    variables: &[(&str, &str)],
+) -> Output {
     Command::new(program)
         .args(arguments)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", directory)
         .env("LD_LIBRARY_PATH", library_directory(directory))
+        .envs(variables.iter().copied())
         .current_dir(directory)
         .output()
         .unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()))
@@ -53,7 +60,7 @@ fn a_program_gets_the_answers_of_a_loader() {
         String::from_utf8_lossy(&output.stderr)
     );
 
-    let output = run_with_drop_in(&program, &[], directory.path());
+    let output = run_with_drop_in(&program, &[], directory.path(), &[]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {errors}", output.status);
     // The dynamic linker complains here when a symbol's version is missing.
@@ -63,7 +70,7 @@ fn a_program_gets_the_answers_of_a_loader() {
 #[test]
 fn clinfo_starts_and_finds_no_platform() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let output = run_with_drop_in(Path::new("/usr/bin/clinfo"), &[], directory.path());
+    let output = run_with_drop_in(Path::new("/usr/bin/clinfo"), &[], directory.path(), &[]);
     let (text, errors) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -72,4 +79,28 @@ fn clinfo_starts_and_finds_no_platform() {
     assert!(text.contains("Number of platforms"), "{text}");
     assert!(text.contains("Causeway drop-in libOpenCL.so.1"), "{text}");
     assert!(!errors.contains("version"), "{errors}");
+}
+
+#[test]
+fn clinfo_lists_the_platform_of_a_server_that_does_not_answer() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let nobody = listener.local_addr().expect("it is bound").to_string();
+    drop(listener);
+    let output = run_with_drop_in(
+        Path::new("/usr/bin/clinfo"),
+        &["-l"],
+        directory.path(),
+        &[("CAUSEWAY_SERVERS", &nobody)],
+    );
+    let (text, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    assert_eq!(text.trim(), "Platform #0: Causeway");
+    assert!(
+        errors.contains(&nobody),
+        "the one warning names it: {errors}"
+    );
 }
