@@ -4,11 +4,10 @@
 //! values, wait list, access flags), turns C into Rust and calls the stub. The only room of the
 //! library, with the bulk path's raw memory, where `unsafe` is at home.
 //!
-//! Invariant: every slot of the dispatch table is filled; what no file here implements answers
-//! through [`absent`] with the specification's code for a missing feature.
+//! Invariant: every slot of the dispatch table is filled, by exactly one function; those of features
+//! that no device has answer with the specification's code for a missing feature.
 #![allow(unsafe_code)]
 
-mod absent;
 mod context;
 mod device;
 mod entry;
@@ -17,6 +16,7 @@ mod handle;
 mod image;
 mod info;
 mod kernel;
+mod launch;
 mod loader;
 mod memory;
 mod pipe;
@@ -41,15 +41,17 @@ pub fn dispatch() -> &'static Dispatch {
 
 static DISPATCH: Dispatch = {
     // Each entry point is defined once: a second definition does not compile.
-    use absent::*;
     use context::*;
     use device::*;
     use event::*;
     use image::*;
+    use kernel::*;
+    use launch::*;
     use loader::*;
     use memory::*;
     use pipe::*;
     use platform::*;
+    use program::*;
     use queue::*;
     use sampler::*;
     use sharing::*;

@@ -1,0 +1,160 @@
+//! `clGetKernelInfo`, `clGetKernelArgInfo`, `clGetKernelWorkGroupInfo`, and the sub-group queries, which
+//! no device answers.
+
+use std::sync::Arc;
+
+use cl_headers::types::*;
+
+use super::entry_points;
+use crate::api::handle;
+use crate::api::info::{Answered, Info};
+use crate::error::{ClResult, Status, fail, require};
+use crate::stub::kernel::OnDevice;
+use crate::stub::{Device, Kernel, Origin, Queue};
+
+entry_points! {
+    fn clGetKernelInfo(
+        kernel: cl_kernel, param_name: cl_kernel_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let stub = handle::resolve::<Kernel>(kernel)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(kernel, &stub, param_name, info).map(drop)
+    }
+
+    fn clGetKernelArgInfo(
+        kernel: cl_kernel, arg_index: cl_uint, param_name: cl_kernel_arg_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let kernel = handle::resolve::<Kernel>(kernel)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer_arg(&kernel, arg_index, param_name, info).map(drop)
+    }
+
+    fn clGetKernelWorkGroupInfo(
+        kernel: cl_kernel, device: cl_device_id, param_name: cl_kernel_work_group_info,
+        param_value_size: size_t, param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let kernel = handle::resolve::<Kernel>(kernel)?;
+        let device = if device.is_null() { None } else { Some(handle::resolve::<Device>(device)?) };
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer_work_group(&kernel, device.as_deref(), param_name, info).map(drop)
+    }
+
+    fn clGetKernelSubGroupInfo(
+        kernel: cl_kernel, _device: cl_device_id, _param_name: cl_kernel_sub_group_info,
+        _input_value_size: size_t, _input_value: *const c_void, _param_value_size: size_t,
+        _param_value: *mut c_void, _param_value_size_ret: *mut size_t,
+    ) {
+        handle::resolve::<Kernel>(kernel)?;
+        // No device offers sub-groups (CL_DEVICE_MAX_NUM_SUB_GROUPS is 0).
+        fail(CL_INVALID_OPERATION)
+    }
+
+    fn clGetKernelSubGroupInfoKHR(
+        in_kernel: cl_kernel, _in_device: cl_device_id, _param_name: cl_kernel_sub_group_info,
+        _input_value_size: size_t, _input_value: *const c_void, _param_value_size: size_t,
+        _param_value: *mut c_void, _param_value_size_ret: *mut size_t,
+    ) {
+        handle::resolve::<Kernel>(in_kernel)?;
+        fail(CL_INVALID_OPERATION)
+    }
+
+    fn clGetKernelSuggestedLocalWorkSize(
+        command_queue: cl_command_queue, kernel: cl_kernel, _work_dim: cl_uint,
+        _global_work_offset: *const size_t, _global_work_size: *const size_t,
+        _suggested_local_work_size: *mut size_t,
+    ) {
+        handle::resolve::<Queue>(command_queue)?;
+        handle::resolve::<Kernel>(kernel)?;
+        // Of OpenCL 3.1; the platform is 3.0.
+        fail(CL_INVALID_OPERATION)
+    }
+}
+
+fn answer(
+    raw: cl_kernel,
+    kernel: &Arc<Kernel>,
+    name: cl_kernel_info,
+    info: Info,
+) -> ClResult<Answered> {
+    let signature = kernel.signature();
+    match name {
+        CL_KERNEL_FUNCTION_NAME => info.give_str(&signature.name),
+        CL_KERNEL_NUM_ARGS => info.give(signature.args.len() as cl_uint),
+        CL_KERNEL_REFERENCE_COUNT => info.give(handle::reference_count::<Kernel>(raw)?),
+        CL_KERNEL_CONTEXT => info.give(handle::raw_of(kernel.program().context())),
+        CL_KERNEL_PROGRAM => info.give(handle::raw_of(kernel.program())),
+        CL_KERNEL_ATTRIBUTES => info.give_str(&signature.attributes),
+        _ => fail(CL_INVALID_VALUE),
+    }
+}
+
+fn answer_arg(
+    kernel: &Kernel,
+    index: cl_uint,
+    name: cl_kernel_arg_info,
+    info: Info,
+) -> ClResult<Answered> {
+    let Some(arg) = kernel.signature().args.get(index as usize) else {
+        return fail(CL_INVALID_ARG_INDEX);
+    };
+    let known = CL_KERNEL_ARG_ADDRESS_QUALIFIER..=CL_KERNEL_ARG_NAME;
+    require(known.contains(&name), CL_INVALID_VALUE)?;
+    let Some(told) = &arg.info else {
+        return fail(CL_KERNEL_ARG_INFO_NOT_AVAILABLE);
+    };
+    match name {
+        CL_KERNEL_ARG_ADDRESS_QUALIFIER => info.give(told.address_qualifier),
+        CL_KERNEL_ARG_ACCESS_QUALIFIER => info.give(told.access_qualifier),
+        CL_KERNEL_ARG_TYPE_NAME => info.give_str(&told.type_name),
+        CL_KERNEL_ARG_TYPE_QUALIFIER => info.give(told.type_qualifier),
+        _ => info.give_str(&told.name),
+    }
+}
+
+/// The kernel on the device asked about; NULL means the only one.
+fn on_device<'a>(kernel: &'a Kernel, device: Option<&Device>) -> ClResult<&'a OnDevice> {
+    let signature = kernel.signature();
+    match (device, &signature.devices[..]) {
+        (None, [only]) => Ok(only),
+        (None, _) => fail(CL_INVALID_DEVICE),
+        (Some(device), _) => {
+            let own = kernel.program().build_of(device).is_some();
+            let found = signature.on_device(device.index()).filter(|_| own);
+            found.ok_or(Status(CL_INVALID_DEVICE))
+        }
+    }
+}
+
+fn answer_work_group(
+    kernel: &Kernel,
+    device: Option<&Device>,
+    name: cl_kernel_work_group_info,
+    info: Info,
+) -> ClResult<Answered> {
+    let on = on_device(kernel, device)?;
+    match name {
+        CL_KERNEL_WORK_GROUP_SIZE => info.give(on.work_group_size as size_t),
+        CL_KERNEL_COMPILE_WORK_GROUP_SIZE => {
+            info.give(on.compile_work_group_size.map(|size| size as size_t))
+        }
+        CL_KERNEL_LOCAL_MEM_SIZE => info.give(kernel.local_mem_size(on)?),
+        CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => {
+            info.give(on.preferred_work_group_size_multiple as size_t)
+        }
+        CL_KERNEL_PRIVATE_MEM_SIZE => info.give(on.private_mem_size),
+        // Of built-in kernels and custom devices only.
+        CL_KERNEL_GLOBAL_WORK_SIZE => {
+            let built_in = matches!(kernel.program().origin(), Origin::BuiltInKernels);
+            let custom = device
+                .is_some_and(|device| device.number(CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CUSTOM != 0);
+            require(built_in || custom, CL_INVALID_VALUE)?;
+            info.give_bytes(&kernel.ask_work_group(on, name)?)
+        }
+        _ => fail(CL_INVALID_VALUE),
+    }
+}

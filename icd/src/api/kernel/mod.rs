@@ -1,0 +1,85 @@
+//! Kernels: creation, reference counts, arguments. Queries are in `info`.
+
+mod arg;
+mod info;
+
+use cl_headers::types::*;
+
+use super::entry::entry_points;
+use super::handle;
+use super::info::c_str;
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Kernel, Program};
+
+pub(super) use arg::*;
+pub(super) use info::*;
+
+entry_points! {
+    fn clCreateKernel(program: cl_program, kernel_name: *const c_char; errcode_ret) -> cl_kernel {
+        let program = handle::resolve::<Program>(program)?;
+        require(!kernel_name.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: not NULL: the specification's contract of a C string.
+        let name = unsafe { c_str(kernel_name, CL_INVALID_KERNEL_NAME)? };
+        Ok(handle::publish(Kernel::new(&program, name)?))
+    }
+
+    fn clCreateKernelsInProgram(
+        program: cl_program, num_kernels: cl_uint, kernels: *mut cl_kernel, num_kernels_ret: *mut cl_uint,
+    ) {
+        let program = handle::resolve::<Program>(program)?;
+        let names = program.creatable_kernels()?;
+        if !kernels.is_null() {
+            require(num_kernels as usize >= names.len(), CL_INVALID_VALUE)?;
+            let made = names.iter().map(|name| Kernel::new(&program, name)).collect::<ClResult<Vec<_>>>()?;
+            for (place, kernel) in made.into_iter().enumerate() {
+                // SAFETY: there is room for `num_kernels` handles, at least as many as there are names.
+                unsafe { kernels.add(place).write(handle::publish(kernel)) };
+            }
+        }
+        if !num_kernels_ret.is_null() {
+            // SAFETY: not NULL, so there is room for a number.
+            unsafe { num_kernels_ret.write(names.len() as cl_uint) };
+        }
+        Ok(())
+    }
+
+    fn clCloneKernel(source_kernel: cl_kernel; errcode_ret) -> cl_kernel {
+        let kernel = handle::resolve::<Kernel>(source_kernel)?;
+        Ok(handle::publish(kernel.duplicate()?))
+    }
+
+    fn clRetainKernel(kernel: cl_kernel) {
+        handle::retain::<Kernel>(kernel)
+    }
+
+    fn clReleaseKernel(kernel: cl_kernel) {
+        handle::release::<Kernel>(kernel)
+    }
+
+    fn clSetKernelArg(kernel: cl_kernel, arg_index: cl_uint, arg_size: size_t, arg_value: *const c_void) {
+        let kernel = handle::resolve::<Kernel>(kernel)?;
+        let index = arg_index as usize;
+        let Some(arg) = kernel.signature().args.get(index) else {
+            return fail(CL_INVALID_ARG_INDEX);
+        };
+        // SAFETY: the specification's contract: NULL or `arg_size` readable bytes.
+        let value = unsafe { read_arg(kernel.program().context(), arg, arg_size, arg_value)? };
+        kernel.set_arg(index, value);
+        Ok(())
+    }
+
+    fn clSetKernelArgSVMPointer(kernel: cl_kernel, _arg_index: cl_uint, _arg_value: *const c_void) {
+        handle::resolve::<Kernel>(kernel)?;
+        // No device has shared virtual memory.
+        fail(CL_INVALID_OPERATION)
+    }
+
+    fn clSetKernelExecInfo(
+        kernel: cl_kernel, _param_name: cl_kernel_exec_info, _param_value_size: size_t,
+        _param_value: *const c_void,
+    ) {
+        handle::resolve::<Kernel>(kernel)?;
+        // All that it can tell is about shared virtual memory.
+        fail(CL_INVALID_OPERATION)
+    }
+}

@@ -1,0 +1,106 @@
+//! Launches: `clEnqueueNDRangeKernel`, `clEnqueueTask`, and native kernels, which stay on the node.
+
+use std::sync::Arc;
+
+use cl_headers::types::*;
+
+use super::entry::entry_points;
+use super::event::{give_event, wait_list};
+use super::handle;
+use super::info::list;
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Kernel, Queue, Range};
+
+/// What every launch has.
+struct Enqueue {
+    queue: cl_command_queue,
+    kernel: cl_kernel,
+    command: cl_command_type,
+    wait_count: cl_uint,
+    wait: *const cl_event,
+    event: *mut cl_event,
+}
+
+/// Checks in order: handles, same context, executable, arguments, sizes, local memory, wait list; then sends.
+fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
+    let queue = handle::resolve::<Queue>(call.queue)?;
+    let kernel = handle::resolve::<Kernel>(call.kernel)?;
+    let context = kernel.program().context();
+    require(Arc::ptr_eq(context, queue.context()), CL_INVALID_CONTEXT)?;
+    let launch = kernel.launch(queue.device())?;
+    let range = range()?;
+    range.check(launch.limits())?;
+    launch.check_memory()?;
+    // SAFETY: the specification's contract of a wait list.
+    let wait = unsafe { wait_list(context, call.wait_count, call.wait)? };
+    let stub = launch.submit(&queue, call.command, &range, wait, !call.event.is_null())?;
+    // SAFETY: the specification lets `event` be NULL or writable.
+    unsafe { give_event(call.event, stub) };
+    Ok(())
+}
+
+/// Three sizes from a list of `dimensions`, none for NULL.
+///
+/// # Safety
+/// `sizes` is NULL or points to `dimensions` sizes, at most 3.
+unsafe fn sizes(sizes: *const size_t, dimensions: usize, rest: u64) -> Option<[u64; 3]> {
+    // SAFETY: the caller's promise.
+    let given = unsafe { list(sizes, dimensions) };
+    (!given.is_empty())
+        .then(|| std::array::from_fn(|i| given.get(i).map_or(rest, |&size| size as u64)))
+}
+
+entry_points! {
+    fn clEnqueueNDRangeKernel(
+        command_queue: cl_command_queue, kernel: cl_kernel, work_dim: cl_uint,
+        global_work_offset: *const size_t, global_work_size: *const size_t,
+        local_work_size: *const size_t, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let call = Enqueue {
+            queue: command_queue,
+            kernel,
+            command: CL_COMMAND_NDRANGE_KERNEL,
+            wait_count: num_events_in_wait_list,
+            wait: event_wait_list,
+            event,
+        };
+        launch(&call, || {
+            require((1..=3).contains(&work_dim), CL_INVALID_WORK_DIMENSION)?;
+            let dimensions = work_dim as usize;
+            // SAFETY: the specification's contract: NULL or `work_dim` sizes each.
+            let (global, offset, local) = unsafe {(
+                sizes(global_work_size, dimensions, 1),
+                sizes(global_work_offset, dimensions, 0),
+                sizes(local_work_size, dimensions, 1),
+            )};
+            Ok(Range { dimensions, global: global.unwrap_or([0; 3]), offset, local })
+        })
+    }
+
+    fn clEnqueueTask(
+        command_queue: cl_command_queue, kernel: cl_kernel, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let call = Enqueue {
+            queue: command_queue,
+            kernel,
+            command: CL_COMMAND_TASK,
+            wait_count: num_events_in_wait_list,
+            wait: event_wait_list,
+            event,
+        };
+        // One work-item.
+        launch(&call, || Ok(Range { dimensions: 1, global: [1; 3], offset: None, local: Some([1; 3]) }))
+    }
+
+    fn clEnqueueNativeKernel(
+        command_queue: cl_command_queue, _user_func: NativeKernel, _args: *mut c_void, _cb_args: size_t,
+        _num_mem_objects: cl_uint, _mem_list: *const cl_mem, _args_mem_loc: *mut *const c_void,
+        _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event,
+    ) {
+        handle::resolve::<Queue>(command_queue)?;
+        // No device offers CL_EXEC_NATIVE_KERNEL: a function of the host is not on the node.
+        fail(CL_INVALID_OPERATION)
+    }
+}

@@ -1,0 +1,225 @@
+//! Programs: creation, reference counts, info. Builds are in `build`.
+
+mod build;
+mod info;
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use cl_headers::types::*;
+
+use super::entry::{entry_points, object};
+use super::handle;
+use super::info::{c_str, list};
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Context, Device, Platform, Program};
+
+pub(super) use build::*;
+pub(super) use info::*;
+
+/// The devices that a `device_list` means, among `all`: those, or all of them for NULL. In the
+/// application's order, duplicates dropped.
+///
+/// # Errors
+/// `CL_INVALID_VALUE` for NULL with a number or a list without; `CL_INVALID_DEVICE`.
+///
+/// # Safety
+/// `devices` is NULL or points to `count` handles.
+unsafe fn devices_among(
+    all: &[Arc<Device>],
+    count: cl_uint,
+    devices: *const cl_device_id,
+) -> ClResult<Vec<Arc<Device>>> {
+    require(devices.is_null() == (count == 0), CL_INVALID_VALUE)?;
+    if devices.is_null() {
+        return Ok(all.to_vec());
+    }
+    let mut chosen: Vec<Arc<Device>> = Vec::new();
+    // SAFETY: the caller's promise.
+    for &raw in unsafe { list(devices, count as usize) } {
+        let device = handle::resolve::<Device>(raw)?;
+        let known = all.iter().any(|one| Arc::ptr_eq(one, &device));
+        require(known, CL_INVALID_DEVICE)?;
+        if !chosen.iter().any(|one| Arc::ptr_eq(one, &device)) {
+            chosen.push(device);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Joins source strings; NULs, which end a string early in C, are left out.
+///
+/// # Safety
+/// `strings` points to `count` pointers that are NULL or lead to texts, of the length in `lengths` (NULL:
+/// all 0) or, where that is 0, ended by a NUL.
+unsafe fn join(
+    count: cl_uint,
+    strings: *const *const c_char,
+    lengths: *const size_t,
+) -> ClResult<Bytes> {
+    // SAFETY: the caller's promise.
+    let (strings, lengths) =
+        unsafe { (list(strings, count as usize), list(lengths, count as usize)) };
+    let mut joined = BytesMut::new();
+    for (place, &text) in strings.iter().enumerate() {
+        require(!text.is_null(), CL_INVALID_VALUE)?;
+        let bytes = match lengths.get(place) {
+            // SAFETY: not NULL; a length of 0 means a C string.
+            None | Some(0) => unsafe { CStr::from_ptr(text) }.to_bytes(),
+            // SAFETY: not NULL, and the caller gives that many bytes.
+            Some(&length) => unsafe { list(text.cast::<u8>(), length) },
+        };
+        for piece in bytes.split(|&byte| byte == 0) {
+            joined.put_slice(piece);
+        }
+    }
+    Ok(joined.freeze())
+}
+
+/// Whether some of the devices has every one of the names, separated by semicolons.
+fn built_in_everywhere(devices: &[Arc<Device>], names: &str) -> bool {
+    let has = |device: &Arc<Device>, name: &str| {
+        let mut offered = device.text(CL_DEVICE_BUILT_IN_KERNELS).split(';');
+        !name.is_empty() && offered.any(|one| one.trim() == name)
+    };
+    names
+        .split(';')
+        .all(|name| devices.iter().any(|device| has(device, name.trim())))
+}
+
+entry_points! {
+    fn clCreateProgramWithSource(
+        context: cl_context, count: cl_uint, strings: *mut *const c_char, lengths: *const size_t; errcode_ret
+    ) -> cl_program {
+        let context = handle::resolve::<Context>(context)?;
+        require(count > 0 && !strings.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: not NULL; the specification's contract of strings and lengths.
+        let source = unsafe { join(count, strings, lengths)? };
+        Ok(handle::publish(Program::from_source(&context, source)?))
+    }
+
+    fn clCreateProgramWithBinary(
+        context: cl_context, num_devices: cl_uint, device_list: *const cl_device_id,
+        lengths: *const size_t, binaries: *mut *const c_uchar, binary_status: *mut cl_int; errcode_ret
+    ) -> cl_program {
+        let context = handle::resolve::<Context>(context)?;
+        require(!device_list.is_null() && num_devices > 0, CL_INVALID_VALUE)?;
+        require(!lengths.is_null() && !binaries.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: not NULL, with `num_devices` handles.
+        let devices = unsafe { devices_among(context.devices(), num_devices, device_list)? };
+        let count = num_devices as usize;
+        // One binary a device, so a device named twice has no meaning.
+        require(devices.len() == count, CL_INVALID_DEVICE)?;
+        // SAFETY: not NULL, with `num_devices` elements each.
+        let (lengths, binaries) = unsafe { (list(lengths, count), list(binaries, count)) };
+        let present = |(&length, &binary): (&size_t, &*const c_uchar)| length > 0 && !binary.is_null();
+        let missing = lengths.iter().zip(binaries).map(|pair| {
+            if present(pair) { CL_SUCCESS } else { CL_INVALID_VALUE }
+        });
+        let missing: Vec<cl_int> = missing.collect();
+        if missing.contains(&CL_INVALID_VALUE) {
+            // SAFETY: NULL or room for `num_devices` codes.
+            unsafe { give_status(binary_status, &missing) };
+            return fail(CL_INVALID_VALUE);
+        }
+        // SAFETY: each pointer leads to as many bytes as its length says.
+        let given = lengths.iter().zip(binaries).map(|(&length, &binary)| unsafe { list(binary, length) });
+        let given: Vec<&[u8]> = given.collect();
+        let (program, verdicts) = Program::from_binaries(&context, devices, &given);
+        // SAFETY: NULL or room for `num_devices` codes.
+        unsafe { give_status(binary_status, &verdicts) };
+        Ok(handle::publish(program?))
+    }
+
+    fn clCreateProgramWithBuiltInKernels(
+        context: cl_context, num_devices: cl_uint, device_list: *const cl_device_id,
+        kernel_names: *const c_char; errcode_ret
+    ) -> cl_program {
+        let context = handle::resolve::<Context>(context)?;
+        require(!device_list.is_null() && num_devices > 0, CL_INVALID_VALUE)?;
+        // SAFETY: not NULL, with `num_devices` handles.
+        let devices = unsafe { devices_among(context.devices(), num_devices, device_list)? };
+        // SAFETY: the specification's contract of a C string.
+        let names = unsafe { c_str(kernel_names, CL_INVALID_VALUE)? };
+        require(built_in_everywhere(&devices, names), CL_INVALID_VALUE)?;
+        Ok(handle::publish(Program::from_built_in_kernels(&context, devices, names)?))
+    }
+
+    fn clCreateProgramWithIL(context: cl_context, _il: *const c_void, _length: size_t; errcode_ret) -> cl_program {
+        handle::resolve::<Context>(context)?;
+        // No device offers an intermediate language (CL_DEVICE_IL_VERSION is "").
+        fail(CL_INVALID_OPERATION)
+    }
+
+    fn clRetainProgram(program: cl_program) {
+        handle::retain::<Program>(program)
+    }
+
+    fn clReleaseProgram(program: cl_program) {
+        handle::release::<Program>(program)
+    }
+
+    fn clSetProgramReleaseCallback(
+        program: cl_program, _pfn_notify: ProgramCallback, _user_data: *mut c_void,
+    ) {
+        handle::resolve::<Program>(program)?;
+        // Of OpenCL 2.2's constructors, which no device has.
+        fail(CL_INVALID_OPERATION)
+    }
+
+    fn clSetProgramSpecializationConstant(
+        program: cl_program, _spec_id: cl_uint, _spec_size: size_t, _spec_value: *const c_void,
+    ) {
+        handle::resolve::<Program>(program)?;
+        // Of programs made from an intermediate language.
+        fail(CL_INVALID_OPERATION)
+    }
+
+    fn clUnloadCompiler() {
+        Ok(())
+    }
+
+    fn clUnloadPlatformCompiler(platform: cl_platform_id) {
+        // A hint; the nodes' compilers serve others too.
+        handle::resolve::<Platform>(platform).map(drop)
+    }
+}
+
+/// # Safety
+/// `to` is NULL or has room for as many codes.
+unsafe fn give_status(to: *mut cl_int, codes: &[cl_int]) {
+    if !to.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { to.copy_from_nonoverlapping(codes.as_ptr(), codes.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(pieces: &[(&[u8], usize)]) -> Bytes {
+        let strings: Vec<*const c_char> = pieces
+            .iter()
+            .map(|(text, _)| text.as_ptr().cast())
+            .collect();
+        let lengths: Vec<size_t> = pieces.iter().map(|(_, length)| *length).collect();
+        // SAFETY: every text ends with a NUL and is at least as long as its length says.
+        unsafe { join(pieces.len() as cl_uint, strings.as_ptr(), lengths.as_ptr()) }.unwrap()
+    }
+
+    #[test]
+    fn strings_are_joined_by_length_or_nul_and_nuls_left_out() {
+        assert_eq!(&joined(&[(b"abc\0", 0), (b"defg\0", 2)])[..], b"abcde");
+        assert_eq!(&joined(&[(b"a\0b\0", 4)])[..], b"ab");
+    }
+
+    #[test]
+    fn a_null_string_is_refused() {
+        let strings = [c"x".as_ptr(), std::ptr::null()];
+        // SAFETY: no lengths; the texts are NULL or C strings.
+        let result = unsafe { join(2, strings.as_ptr(), std::ptr::null()) };
+        assert_eq!(result.unwrap_err().0, CL_INVALID_VALUE);
+    }
+}

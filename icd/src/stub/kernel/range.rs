@@ -1,0 +1,255 @@
+//! The sizes of a launch, and whether a kernel on a device takes them.
+//!
+//! Pure: numbers in, a code out. Specification: `clEnqueueNDRangeKernel`. Invariant: nothing here
+//! overflows, whatever the application gives.
+
+use cl_headers::types::{
+    CL_DEVICE_ADDRESS_BITS, CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_WORK_GROUP_SIZE,
+    CL_DEVICE_MAX_WORK_ITEM_SIZES, CL_DEVICE_MEM_BASE_ADDR_ALIGN,
+    CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT, CL_INVALID_GLOBAL_OFFSET,
+    CL_INVALID_GLOBAL_WORK_SIZE, CL_INVALID_WORK_GROUP_SIZE, CL_INVALID_WORK_ITEM_SIZE,
+};
+
+use super::signature::OnDevice;
+use crate::error::{ClResult, require};
+use crate::stub::Device;
+
+/// What a kernel on a device takes; gathered once, so that a launch looks nothing up.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Most work-items of a group.
+    pub group: u64,
+    /// Most work-items of a group in each dimension.
+    pub items: [u64; 3],
+    /// The group size that the source demands; zeros for none.
+    pub required: [u64; 3],
+    /// Most work-items of a dimension, the offset included: the largest `size_t` of the device.
+    pub most: u64,
+    /// Groups at the edge may be smaller.
+    pub non_uniform: bool,
+    /// A launch of nothing succeeds (devices of OpenCL 2.1 and later).
+    pub empty: bool,
+    /// Local memory of the device, bytes.
+    pub local_mem: u64,
+    /// Of it, what the kernel declares itself, bytes.
+    pub own_local_mem: u64,
+    /// What a sub-buffer's origin must be a multiple of, bytes.
+    pub alignment: u64,
+}
+
+/// The sizes of a launch; dimensions that were not given are 1 (offset 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// 1 to 3.
+    pub dimensions: usize,
+    /// Work-items; zeros when the application gave NULL.
+    pub global: [u64; 3],
+    /// First global id.
+    pub offset: Option<[u64; 3]>,
+    /// Work-items of a group; none: the node's driver chooses.
+    pub local: Option<[u64; 3]>,
+}
+
+impl Limits {
+    /// The limits of a kernel on `device`; `may_be_non_uniform` as its program was built.
+    #[must_use]
+    pub fn new(device: &Device, kernel: &OnDevice, may_be_non_uniform: bool) -> Limits {
+        let or = |value: u64, else_value: u64| if value == 0 { else_value } else { value };
+        let items = device.sizes(CL_DEVICE_MAX_WORK_ITEM_SIZES);
+        let bits = or(device.number(CL_DEVICE_ADDRESS_BITS), 64).clamp(1, 64);
+        let most_group = or(device.number(CL_DEVICE_MAX_WORK_GROUP_SIZE), u64::MAX);
+        Limits {
+            group: or(kernel.work_group_size, most_group),
+            items: std::array::from_fn(|i| items.get(i).copied().unwrap_or(u64::MAX)),
+            required: kernel.compile_work_group_size,
+            most: u64::MAX >> (64 - bits),
+            non_uniform: may_be_non_uniform
+                && device.number(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT) != 0,
+            empty: device.version() >= (2, 1),
+            local_mem: or(device.number(CL_DEVICE_LOCAL_MEM_SIZE), u64::MAX),
+            own_local_mem: kernel.local_mem_size,
+            alignment: (device.number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8).max(1),
+        }
+    }
+}
+
+impl Range {
+    /// Whether no work-item would run.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.global.contains(&0)
+    }
+
+    /// Checks the sizes, in the specification's order.
+    ///
+    /// # Errors
+    /// `CL_INVALID_GLOBAL_WORK_SIZE`, `CL_INVALID_GLOBAL_OFFSET`, `CL_INVALID_WORK_GROUP_SIZE`,
+    /// `CL_INVALID_WORK_ITEM_SIZE`.
+    pub fn check(&self, limits: &Limits) -> ClResult {
+        if self.is_empty() {
+            return require(limits.empty, CL_INVALID_GLOBAL_WORK_SIZE);
+        }
+        let fits = self.global.iter().all(|&size| size <= limits.most);
+        require(fits, CL_INVALID_GLOBAL_WORK_SIZE)?;
+        if let Some(offset) = self.offset {
+            let ends = self.global.iter().zip(offset);
+            let fits = ends.fold(true, |fits, (size, first)| {
+                fits && size
+                    .checked_add(first)
+                    .is_some_and(|end| end <= limits.most)
+            });
+            require(fits, CL_INVALID_GLOBAL_OFFSET)?;
+        }
+        // Without local sizes the driver chooses, also for kernels that demand a size.
+        self.local
+            .map_or(Ok(()), |local| self.check_local(local, limits))
+    }
+
+    fn check_local(&self, local: [u64; 3], limits: &Limits) -> ClResult {
+        require(!local.contains(&0), CL_INVALID_WORK_GROUP_SIZE)?;
+        let as_required = limits.required == [0; 3] || limits.required == local;
+        require(as_required, CL_INVALID_WORK_GROUP_SIZE)?;
+        let total = local
+            .iter()
+            .try_fold(1u64, |total, &size| total.checked_mul(size));
+        require(
+            total.is_some_and(|total| total <= limits.group),
+            CL_INVALID_WORK_GROUP_SIZE,
+        )?;
+        let divides = self
+            .global
+            .iter()
+            .zip(local)
+            .all(|(global, local)| global % local == 0);
+        require(divides || limits.non_uniform, CL_INVALID_WORK_GROUP_SIZE)?;
+        let fits = local
+            .iter()
+            .zip(limits.items)
+            .all(|(&size, most)| size <= most);
+        require(fits, CL_INVALID_WORK_ITEM_SIZE)
+    }
+
+    /// The sizes as the wire has them: as many as there are dimensions.
+    pub(super) fn wire(&self, sizes: &[u64; 3]) -> Vec<u64> {
+        sizes[..self.dimensions].to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::fail;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits {
+        group: 256,
+        items: [256, 256, 64],
+        required: [0; 3],
+        most: u64::MAX,
+        non_uniform: false,
+        empty: true,
+        local_mem: 1 << 15,
+        own_local_mem: 0,
+        alignment: 128,
+    };
+
+    fn range(global: [u64; 3], local: Option<[u64; 3]>) -> Range {
+        Range {
+            dimensions: 3,
+            global,
+            offset: None,
+            local,
+        }
+    }
+
+    #[test]
+    fn a_launch_of_nothing_needs_a_device_of_2_1() {
+        assert_eq!(range([4, 0, 1], None).check(&LIMITS), Ok(()));
+        let old = Limits {
+            empty: false,
+            ..LIMITS
+        };
+        assert_eq!(
+            range([4, 0, 1], None).check(&old),
+            fail(CL_INVALID_GLOBAL_WORK_SIZE)
+        );
+    }
+
+    #[test]
+    fn global_sizes_and_offsets_stay_within_the_devices_size_t() {
+        let small = Limits {
+            most: u64::from(u32::MAX),
+            ..LIMITS
+        };
+        assert_eq!(
+            range([1 << 32, 1, 1], None).check(&small),
+            fail(CL_INVALID_GLOBAL_WORK_SIZE)
+        );
+        let at = |offset| Range {
+            offset: Some([offset, 0, 0]),
+            ..range([16, 1, 1], None)
+        };
+        assert_eq!(at(u64::from(u32::MAX) - 16).check(&small), Ok(()));
+        assert_eq!(
+            at(u64::from(u32::MAX) - 15).check(&small),
+            fail(CL_INVALID_GLOBAL_OFFSET)
+        );
+        assert_eq!(at(u64::MAX).check(&LIMITS), fail(CL_INVALID_GLOBAL_OFFSET));
+    }
+
+    #[test]
+    fn local_sizes_must_suit_kernel_and_device() {
+        let check = |local, limits: &Limits| range([512, 64, 128], Some(local)).check(limits);
+        assert_eq!(check([16, 16, 1], &LIMITS), Ok(()));
+        assert_eq!(check([0, 1, 1], &LIMITS), fail(CL_INVALID_WORK_GROUP_SIZE));
+        assert_eq!(
+            check([16, 32, 1], &LIMITS),
+            fail(CL_INVALID_WORK_GROUP_SIZE)
+        );
+        assert_eq!(check([3, 1, 1], &LIMITS), fail(CL_INVALID_WORK_GROUP_SIZE));
+        assert_eq!(check([1, 1, 128], &LIMITS), fail(CL_INVALID_WORK_ITEM_SIZE));
+        assert_eq!(
+            check([u64::MAX, u64::MAX, 2], &LIMITS),
+            fail(CL_INVALID_WORK_GROUP_SIZE)
+        );
+        let required = Limits {
+            required: [8, 4, 1],
+            ..LIMITS
+        };
+        assert_eq!(check([8, 4, 1], &required), Ok(()));
+        assert_eq!(
+            check([4, 8, 1], &required),
+            fail(CL_INVALID_WORK_GROUP_SIZE)
+        );
+        let ragged = Limits {
+            non_uniform: true,
+            ..LIMITS
+        };
+        assert_eq!(check([3, 5, 7], &ragged), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_passes_is_within_all_limits(
+            global in proptest::array::uniform3(any::<u64>()),
+            offset in proptest::option::of(proptest::array::uniform3(any::<u64>())),
+            local in proptest::option::of(proptest::array::uniform3(0u64..300)),
+            bits in 1u32..=64,
+            non_uniform: bool,
+        ) {
+            let limits = Limits { most: u64::MAX >> (64 - bits), non_uniform, ..LIMITS };
+            let range = Range { dimensions: 3, global, offset, local };
+            if range.check(&limits).is_ok() && !range.is_empty() {
+                for i in 0..3 {
+                    let first = u128::from(offset.map_or(0, |offset| offset[i]));
+                    prop_assert!(u128::from(global[i]) + first <= u128::from(limits.most));
+                    if let Some(local) = local {
+                        prop_assert!(local[i] >= 1 && local[i] <= limits.items[i]);
+                        prop_assert!(non_uniform || global[i] % local[i] == 0);
+                    }
+                }
+                prop_assert!(local.is_none_or(|local| local.iter().product::<u64>() <= limits.group));
+            }
+        }
+    }
+}
