@@ -11,6 +11,11 @@
 //!
 //! Invariant: dependencies point one way, supervisor | worker::service → worker::session → runtime.
 
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "the documentation is for those who read the source: this library has no other users than its binary"
+)]
+
 pub mod bulk;
 pub mod config;
 pub mod handover;

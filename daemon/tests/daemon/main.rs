@@ -10,6 +10,7 @@ mod garbage;
 mod limits;
 mod listening;
 mod loss;
+mod network_cut;
 mod probing;
 mod samples;
 mod secret;

@@ -1,0 +1,79 @@
+//! A cut network ends the session within the heartbeat limit, and only then.
+//!
+//! The cut is made in a network namespace of its own, by taking its loopback down: the test runs itself
+//! again inside one.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use causeway_proto::preamble::Purpose;
+use rustix::process::Signal;
+
+use crate::support::{Setup, assert_open, children_of, eventually, is_alive};
+
+/// Tells the inner run from a person's `--ignored`.
+const INSIDE: &str = "CAUSEWAY_TEST_INSIDE_NAMESPACE";
+
+#[test]
+fn a_cut_network_is_noticed_in_time() {
+    let possible = Command::new("unshare").args(["-n", "true"]).status();
+    if !possible.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no network namespace can be made here");
+        return;
+    }
+    let inner = Command::new("unshare")
+        .arg("-n")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "network_cut::inside_a_namespace"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&inner.stdout);
+    assert!(inner.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[tokio::test]
+#[ignore = "run by a_cut_network_is_noticed_in_time, inside a namespace"]
+async fn inside_a_namespace() {
+    if std::env::var_os(INSIDE).is_none() {
+        return;
+    }
+    loopback("up");
+    let daemon = Setup::new()
+        .args(&["--spare-workers", "0"])
+        .config("[heartbeat]\ninterval_ms = 100\nlimit_ms = 1000\n")
+        .start();
+    let session = daemon.open().await;
+    let mut commands = session.connect(Purpose::Commands, 0).unwrap();
+    let _pulse = session.connect(Purpose::Pulse, 0).unwrap();
+    let [worker] = children_of(daemon.pid())[..] else {
+        panic!("one worker")
+    };
+
+    // This client reads no heartbeat, as if it were stopped: its kernel answers, so it is alive.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_open(&mut commands);
+    assert!(is_alive(worker));
+
+    loopback("down");
+    let cut = Instant::now();
+    eventually("the worker ends", || (!is_alive(worker)).then_some(()));
+    let took = cut.elapsed();
+    assert!(took >= Duration::from_millis(500), "too soon: {took:?}");
+    assert!(took < Duration::from_secs(4), "too late: {took:?}");
+    eventually("the loss in the log", || {
+        daemon.log().contains("the client is lost").then_some(())
+    });
+    loopback("up");
+    daemon.until_sessions(0).await;
+    daemon.assert_serves().await;
+    daemon.signal(Signal::TERM);
+}
+
+fn loopback(state: &str) {
+    let done = Command::new("ip")
+        .args(["link", "set", "lo", state])
+        .status();
+    assert!(done.unwrap().success());
+}
