@@ -219,6 +219,12 @@ impl Core {
         self.shut_down();
     }
 
+    /// Ends the session if the calling thread panics before it is dropped: a session with a thread
+    /// missing would hang those who wait in it.
+    pub(super) fn guard(&self) -> Guard<'_> {
+        Guard(self)
+    }
+
     fn shut_down(&self) {
         self.carrier.shut_down();
         let _ = self.pulse.shutdown(Shutdown::Both);
@@ -241,6 +247,17 @@ impl Core {
         }
         self.over.store(true, Ordering::SeqCst);
         self.progress.advance(Change::Any);
+    }
+}
+
+/// See [`Core::guard`].
+pub(super) struct Guard<'a>(&'a Core);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a transport thread panicked".to_owned());
+        }
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn start(core: &Arc<Core>) -> std::io::Result<()> {
 }
 
 fn run(core: &Core) {
+    let _guard = core.guard();
     // The default slack of 50 µs would make a tick half as long again.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     let _ = core.flusher.thread.set(std::thread::current());

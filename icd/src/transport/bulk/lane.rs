@@ -62,12 +62,14 @@ fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
     };
     let (reader, reading) = (Arc::clone(core), Arc::clone(&socket));
     thread::spawn("cw-bulk-in", Stack::Small, move || {
+        let _guard = reader.guard();
         let reason = read(&reader, &reading);
         reader.fail(reason);
     })
     .map_err(failed)?;
     let writer = Arc::clone(core);
     thread::spawn("cw-bulk-out", Stack::Small, move || {
+        let _guard = writer.guard();
         if let Err(error) = write(&writer, &socket) {
             writer.fail(plain(&error));
         }

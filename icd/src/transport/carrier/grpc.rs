@@ -3,8 +3,8 @@
 //!
 //! A thread of its own runs the HTTP/2 machinery on a current-thread runtime. Batches cross as raw
 //! bytes both ways, so that this carrier encodes and decodes nothing that the direct one does not.
-//! Slower than the direct carrier (two more thread wakes a round trip), for paths where only HTTP/2
-//! passes.
+//! Slower than the direct carrier (two more thread wakes a round trip). Only commands and events are
+//! carried so; bulk and heartbeat connections are the same with either carrier.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
