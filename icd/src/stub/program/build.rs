@@ -12,7 +12,7 @@ use causeway_proto::command::{
 use causeway_proto::id::{DeviceIndex, RequestId};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
-    CL_BUILD_ERROR, CL_BUILD_IN_PROGRESS, CL_BUILD_SUCCESS, CL_INVALID_OPERATION,
+    CL_BUILD_ERROR, CL_BUILD_IN_PROGRESS, CL_BUILD_NONE, CL_BUILD_SUCCESS, CL_INVALID_OPERATION,
     CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT, CL_PROGRAM_BINARY_TYPE_LIBRARY,
 };
 
@@ -112,11 +112,18 @@ impl Program {
     /// `CL_INVALID_OPERATION` while it is being compiled.
     pub fn can_be_linked(&self, device: &Device) -> ClResult<bool> {
         require(!self.state.lock().running, CL_INVALID_OPERATION)?;
+        // What was compiled here, or came as a binary and was not touched since.
+        let is_there = |build: &Build| match build.status {
+            CL_BUILD_SUCCESS => true,
+            CL_BUILD_NONE => matches!(self.origin, Origin::Binaries),
+            _ => false,
+        };
         let linkable = |build: Build| {
-            matches!(
-                build.binary_type,
-                CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT | CL_PROGRAM_BINARY_TYPE_LIBRARY
-            )
+            let parts = [
+                CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT,
+                CL_PROGRAM_BINARY_TYPE_LIBRARY,
+            ];
+            is_there(&build) && parts.contains(&build.binary_type)
         };
         Ok(self.build_of(device).is_some_and(linkable))
     }

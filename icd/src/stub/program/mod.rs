@@ -228,11 +228,19 @@ impl Program {
         let program = Program::new(context, devices, Origin::BuiltInKernels, traits);
         let answer = program.create_and_wait(From::BuiltInKernels(names.to_owned()))?;
         require(answer.status >= 0, answer.status)?;
-        let signatures = program_answer(answer).kernels;
-        program.state.lock().signatures = signatures
-            .into_iter()
-            .map(|wire| Arc::new(Signature::new(wire, true)))
-            .collect();
+        let told = program_answer(answer);
+        {
+            let mut state = program.state.lock();
+            for build in told.devices {
+                if let Some(at) = program.position(DeviceIndex(build.device)) {
+                    state.builds[at] = told_build(build, Build::default());
+                }
+            }
+            let kernels = told.kernels.into_iter();
+            state.signatures = kernels
+                .map(|wire| Arc::new(Signature::new(wire, true)))
+                .collect();
+        }
         Ok(Arc::new(program))
     }
 

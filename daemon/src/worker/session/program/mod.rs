@@ -224,8 +224,19 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
         Some(binaries) => from_binaries(shared, program, binaries, request),
         None if request.0 != 0 => {
             submit(shared, program, Vec::new(), request, |program| {
-                let status = program.native().err().unwrap_or(Status::SUCCESS);
-                (status, String::new(), None)
+                let devices = &program.context.devices;
+                match program.native() {
+                    // Built-in kernels need no build, so their signatures come now.
+                    Ok(native) => (
+                        Status::SUCCESS,
+                        String::new(),
+                        Some(answer::Body::Program(ProgramAnswer {
+                            devices: builds_of(&native, devices),
+                            kernels: signatures(&native, devices),
+                        })),
+                    ),
+                    Err(status) => (status, String::new(), None),
+                }
             });
             Ok(())
         }
@@ -269,13 +280,19 @@ fn from_binaries(
         let (native, verdicts) = NativeProgram::with_binaries(context, &natives(&devices), &bytes);
         let status = native.as_ref().err().copied().unwrap_or(Status::SUCCESS);
         program.set_native(native);
+        let native = program.native();
         let devices = devices
             .iter()
             .zip(verdicts)
-            .map(|((index, _), verdict)| DeviceBuild {
-                device: index.0,
+            .map(|((index, device), verdict)| DeviceBuild {
                 binary_status: verdict,
-                ..DeviceBuild::default()
+                ..match &native {
+                    Ok(native) => build_of(native, *index, *device),
+                    Err(_) => DeviceBuild {
+                        device: index.0,
+                        ..DeviceBuild::default()
+                    },
+                }
             })
             .collect();
         let body = ProgramAnswer {
@@ -460,20 +477,7 @@ fn answer(
     result: Result<(), Status>,
     devices: &[(DeviceIndex, Device)],
 ) -> (Status, String, Option<answer::Body>) {
-    let builds: Vec<DeviceBuild> = devices
-        .iter()
-        .map(|(index, device)| {
-            let state = native.build_state(*device);
-            DeviceBuild {
-                device: index.0,
-                status: state.status,
-                log: presented(state.log),
-                binary_type: state.binary_type,
-                global_variable_size: state.global_variable_size,
-                binary_status: 0,
-            }
-        })
-        .collect();
+    let builds = builds_of(native, devices);
     let executable = builds
         .iter()
         .any(|b| b.status == 0 && b.binary_type == opencl_sys::CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
@@ -488,6 +492,25 @@ fn answer(
     };
     let status = result.err().unwrap_or(Status::SUCCESS);
     (status, String::new(), Some(answer::Body::Program(body)))
+}
+
+fn builds_of(native: &NativeProgram, devices: &[(DeviceIndex, Device)]) -> Vec<DeviceBuild> {
+    devices
+        .iter()
+        .map(|(index, device)| build_of(native, *index, *device))
+        .collect()
+}
+
+fn build_of(native: &NativeProgram, index: DeviceIndex, device: Device) -> DeviceBuild {
+    let state = native.build_state(device);
+    DeviceBuild {
+        device: index.0,
+        status: state.status,
+        log: presented(state.log),
+        binary_type: state.binary_type,
+        global_variable_size: state.global_variable_size,
+        binary_status: 0,
+    }
 }
 
 fn signatures(native: &NativeProgram, devices: &[(DeviceIndex, Device)]) -> Vec<KernelSignature> {
