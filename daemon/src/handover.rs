@@ -224,6 +224,8 @@ struct Encoded {
     connect_limit_ms: u64,
     #[prost(uint64, tag = "9")]
     heartbeat_interval_ms: u64,
+    #[prost(uint64, tag = "11")]
+    host_memory: u64,
     #[prost(uint64, tag = "10")]
     heartbeat_limit_ms: u64,
 }
@@ -238,6 +240,7 @@ impl From<&Assignment> for Encoded {
             held_commands: from.limits.held_commands as u64,
             held_bytes: from.limits.held_bytes as u64,
             device_memory: from.limits.device_memory,
+            host_memory: from.limits.host_memory,
             bulk_connections: from.bulk_connections,
             connect_limit_ms: milliseconds(from.connect_limit),
             heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
@@ -256,6 +259,7 @@ impl Encoded {
                 held_commands: usize::try_from(self.held_commands).ok()?,
                 held_bytes: usize::try_from(self.held_bytes).ok()?,
                 device_memory: self.device_memory,
+                host_memory: self.host_memory,
             },
             bulk_connections: self.bulk_connections,
             connect_limit: Duration::from_millis(self.connect_limit_ms),
@@ -279,6 +283,7 @@ mod tests {
                 held_commands: 2,
                 held_bytes: 3,
                 device_memory: u64::MAX,
+                host_memory: 5,
             },
             bulk_connections: 8,
             connect_limit: Duration::from_secs(10),

@@ -148,6 +148,8 @@ pub struct Sessions {
     pub held_bytes: Option<Spanned<usize>>,
     /// Device memory of one session, bytes; 0: the device's own limit.
     pub device_memory: Option<u64>,
+    /// Host memory of one session's process, bytes; 0: no limit.
+    pub host_memory: Option<u64>,
     /// Bulk connections of one session.
     pub bulk_connections: Option<Spanned<u32>>,
 }

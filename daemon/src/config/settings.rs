@@ -61,6 +61,8 @@ pub struct SessionLimits {
     pub held_bytes: usize,
     /// Device memory in all, bytes; 0: the device's own limit.
     pub device_memory: u64,
+    /// Host memory of the session's process in all, bytes, buffers of CPU devices included; 0: no limit.
+    pub host_memory: u64,
 }
 
 /// What strangers may have.
@@ -263,6 +265,7 @@ fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSett
             )?,
             held_bytes: at_most(file, table.held_bytes.as_ref(), limits::MAX_HELD_BYTES)?,
             device_memory: table.device_memory.unwrap_or(0),
+            host_memory: table.host_memory.unwrap_or(0),
         },
         bulk_connections: ranged(
             file,

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::process::{DumpableBehavior, Signal};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
 
 /// Gives up what a worker does not need, and ties its life to the supervisor's.
 ///
@@ -19,6 +19,21 @@ pub(super) fn confine() -> std::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_no_new_privs(true)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
+/// Lets the process have no more than so many bytes of memory of its own; 0: as many as there are.
+///
+/// What counts is what it can write (`RLIMIT_DATA`): drivers reserve far more address space than they
+/// use.
+pub(super) fn limit_memory(bytes: u64) -> std::io::Result<()> {
+    if bytes > 0 {
+        let limit = Rlimit {
+            current: Some(bytes),
+            maximum: Some(bytes),
+        };
+        rustix::process::setrlimit(Resource::Data, limit)?;
+    }
     Ok(())
 }
 

@@ -45,3 +45,17 @@ async fn a_session_that_nobody_comes_for_ends() {
     let _pulse = session.connect(Purpose::Pulse, 0).unwrap();
     daemon.until_sessions(0).await;
 }
+
+#[tokio::test]
+async fn a_sessions_memory_can_be_limited() {
+    let daemon = Setup::new()
+        .args(&["--spare-workers", "0"])
+        .config("[sessions]\nhost_memory = 268435456\n")
+        .start();
+    let session = daemon.open().await;
+    let _commands = session.connect(Purpose::Commands, 0).unwrap();
+    let worker = daemon.children()[0].as_raw_nonzero();
+    let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
+    let data = limits.lines().find(|line| line.starts_with("Max data size"));
+    assert!(data.unwrap().contains(" 268435456 "), "{limits}");
+}

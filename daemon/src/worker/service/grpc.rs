@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use causeway_proto::command::worker_server::{Worker, WorkerServer};
 use causeway_proto::command::{CommandBatch, EventBatch};
-use causeway_proto::limits::MAX_BATCH;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
+use tonic::server::StreamingService;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::ending::{Ending, Endings};
+use super::grpc_service::WorkerService;
 use super::named;
 use crate::held::Held;
 use crate::worker::connection::EventSink;
@@ -43,13 +43,13 @@ pub(super) fn carry(
     let (commands, mut arrivals) = mpsc::channel(AHEAD);
     let (events, outgoing) = mpsc::unbounded_channel();
     let backlog = Arc::new(Backlog::default());
-    let call = Call(Mutex::new(Some(Ends {
+    let call = Call(Arc::new(Mutex::new(Some(Ends {
         commands,
         events: Departures {
             from: UnboundedReceiverStream::new(outgoing),
             backlog: Arc::clone(&backlog),
         },
-    })));
+    }))));
     let failed = endings.clone();
     let started = named("grpc", move || {
         if let Err(error) = serve(socket, call) {
@@ -74,6 +74,10 @@ pub(super) fn carry(
                     return Ending::Violation(violation.to_string());
                 }
             }
+            // What the decoder says of a message that makes no sense.
+            Some(Err(status)) if status.code() == Code::InvalidArgument => {
+                return Ending::Violation(status.message().to_owned());
+            }
             Some(Err(status)) => {
                 return Ending::ClientLost {
                     connection: "commands (gRPC)",
@@ -96,16 +100,13 @@ async fn serve(socket: TcpStream, call: Call) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let (open, closed) = oneshot::channel::<()>();
     let socket = Held::new(tokio::net::TcpStream::from_std(socket)?, open);
-    let service = WorkerServer::new(call)
-        .max_decoding_message_size(MAX_BATCH)
-        .max_encoding_message_size(MAX_BATCH);
     let incoming = tokio_stream::once(Ok::<_, io::Error>(socket)).chain(tokio_stream::pending());
     let serving = Server::builder()
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_concurrent_streams(4)
         .http2_max_header_list_size(16 << 10)
-        .serve_with_incoming(service, incoming);
+        .serve_with_incoming(WorkerService(call), incoming);
     tokio::select! {
         served = serving => served.map_err(io::Error::other),
         // The sender is dropped with the connection, which is what is waited for.
@@ -114,25 +115,29 @@ async fn serve(socket: TcpStream, call: Call) -> io::Result<()> {
 }
 
 /// The service: its first call gets the session's ends, a second one is refused.
-struct Call(Mutex<Option<Ends>>);
+#[derive(Clone)]
+struct Call(Arc<Mutex<Option<Ends>>>);
 
 struct Ends {
     commands: mpsc::Sender<Arrival>,
     events: Departures,
 }
 
-#[tonic::async_trait]
-impl Worker for Call {
-    type CommandsStream = Departures;
+impl StreamingService<CommandBatch> for Call {
+    type Response = EventBatch;
+    type ResponseStream = Departures;
+    type Future = std::future::Ready<Result<Response<Departures>, Status>>;
 
-    async fn commands(
-        &self,
-        request: Request<Streaming<CommandBatch>>,
-    ) -> Result<Response<Departures>, Status> {
+    fn call(&mut self, request: Request<Streaming<CommandBatch>>) -> Self::Future {
+        std::future::ready(self.begin(request.into_inner()))
+    }
+}
+
+impl Call {
+    fn begin(&self, mut arriving: Streaming<CommandBatch>) -> Result<Response<Departures>, Status> {
         let ends = self.0.lock().take();
         let Ends { commands, events } =
             ends.ok_or_else(|| Status::resource_exhausted("the session has its command stream"))?;
-        let mut arriving = request.into_inner();
         tokio::spawn(async move {
             loop {
                 let arrival = match arriving.message().await {

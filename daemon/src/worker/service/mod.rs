@@ -14,6 +14,7 @@ mod direct;
 mod direct_events;
 mod ending;
 mod grpc;
+mod grpc_service;
 mod proof;
 mod pulse;
 mod sockets;

@@ -13,6 +13,7 @@ use super::ending::Ending;
 use super::stage::Stage;
 use super::{named, proof, pulse};
 use crate::handover::{self, ToWorker};
+use crate::worker::confine;
 use crate::worker::connection::Connection;
 
 /// Hears the supervisor until it closes its end; then the worker ends.
@@ -22,6 +23,9 @@ pub(super) fn receive(channel: &OwnedFd, stage: &Arc<Stage>, commands: &mpsc::Se
         match next(channel, stage, deadline) {
             Ok(Some(ToWorker::Assign(assignment))) => {
                 tracing::debug!(session = ?assignment.id, "assigned");
+                if let Err(error) = confine::limit_memory(assignment.limits.host_memory) {
+                    break Ending::Broken(format!("the limit on memory: {error}"));
+                }
                 deadline = Some(Instant::now() + assignment.connect_limit);
                 stage.assign(assignment);
             }

@@ -196,6 +196,7 @@ mod tests {
                 held_commands: 1,
                 held_bytes: 1,
                 device_memory: 0,
+                host_memory: 0,
             },
             bulk_connections: 2,
             connect_limit: Duration::from_secs(10),

@@ -1,0 +1,98 @@
+//! The `Worker` service by hand: what tonic generates, but for the decoder.
+//!
+//! The generated service decodes with prost's own codec, which allocates for as many commands as a
+//! message of the allowed size can name. This one goes through [`batch::decode`], as the direct carrier
+//! does.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use causeway_proto::command::{CommandBatch, EventBatch};
+use causeway_proto::limits::MAX_BATCH;
+use prost::Message;
+use tonic::body::Body;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::{Service, http};
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Code, Status};
+
+use super::batch;
+
+/// The service's one method.
+const COMMANDS: &str = "/causeway.command.v1.Worker/Commands";
+
+/// Serves `Commands` with `call`; every other path is unimplemented.
+#[derive(Clone)]
+pub(super) struct WorkerService<Call>(pub(super) Call);
+
+impl<Call> Service<http::Request<Body>> for WorkerService<Call>
+where
+    Call: StreamingService<CommandBatch, Response = EventBatch> + Clone + Send + 'static,
+    Call::ResponseStream: Send,
+    Call::Future: Send,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let call = self.0.clone();
+        Box::pin(async move {
+            if request.uri().path() != COMMANDS {
+                return Ok(Status::new(Code::Unimplemented, "").into_http());
+            }
+            let mut grpc = Grpc::new(BatchCodec)
+                .max_decoding_message_size(MAX_BATCH)
+                .max_encoding_message_size(MAX_BATCH);
+            Ok(grpc.streaming(call, request).await)
+        })
+    }
+}
+
+/// Commands in, events out.
+struct BatchCodec;
+
+impl Codec for BatchCodec {
+    type Encode = EventBatch;
+    type Decode = CommandBatch;
+    type Encoder = BatchCodec;
+    type Decoder = BatchCodec;
+
+    fn encoder(&mut self) -> BatchCodec {
+        BatchCodec
+    }
+
+    fn decoder(&mut self) -> BatchCodec {
+        BatchCodec
+    }
+}
+
+impl Encoder for BatchCodec {
+    type Item = EventBatch;
+    type Error = Status;
+
+    fn encode(&mut self, batch: EventBatch, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        batch
+            .encode(into)
+            .map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+impl Decoder for BatchCodec {
+    type Item = CommandBatch;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CommandBatch>, Status> {
+        let bytes = from.copy_to_bytes(from.remaining());
+        batch::decode(bytes)
+            .map(Some)
+            .map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+}
