@@ -129,6 +129,8 @@ pub(crate) struct Command {
     pub(crate) queued_ns: u64,
     /// When it will end, once it has started; only for commands that take time.
     pub(crate) ends_ns: Option<u64>,
+    /// It has ended, and only has to be removed.
+    pub(crate) ended: bool,
 }
 
 impl Command {
@@ -196,16 +198,16 @@ impl<'a> Enqueue<'a> {
     pub(crate) unsafe fn submit(self, work: Work) -> ClResult {
         let queue = self.queue;
         let wanted = !self.event.is_null() || self.blocking;
-        let event = wanted.then(|| Event::of_command(&queue.hold(), self.kind));
+        let event = wanted.then(|| Event::of_command(queue.hold(), self.kind));
         let timed = queue.profiling() || self.time != Time::None;
         let queued_ns = if timed { clock::host_ns() } else { 0 };
         if let Some(event) = &event {
             event.stamp(Moment::Queued, queued_ns);
-            if !self.event.is_null() {
-                // SAFETY: writable, as the contract says.
-                unsafe { self.event.write(event.share()) };
-            }
         }
+        let shared = event
+            .as_ref()
+            .filter(|_| !self.event.is_null())
+            .map(Ref::share);
         let waiting = self.blocking.then(|| event.clone()).flatten();
         engine::enqueue(
             queue,
@@ -217,8 +219,13 @@ impl<'a> Enqueue<'a> {
                 time: self.time,
                 queued_ns,
                 ends_ns: None,
+                ended: false,
             },
         );
+        if let Some(handle) = shared {
+            // SAFETY: writable, as the contract says.
+            unsafe { self.event.write(handle) };
+        }
         let Some(event) = waiting else { return Ok(()) };
         engine::wait(&event);
         let status = event.status();

@@ -74,32 +74,18 @@ fn may_run_here(queue: &Object<Queue>, command: &Command) -> bool {
 }
 
 fn run_here(command: &Command) {
-    let Some(event) = &command.event else {
-        if command.dependencies() == Some(CL_COMPLETE) {
-            command.work.run();
-        }
-        return;
-    };
     let status = match command.dependencies() {
-        Some(CL_COMPLETE) | None => {
-            event.stamp(Moment::Submitted, command.queued_ns);
-            event.stamp(Moment::Started, command.queued_ns);
-            command.work.run()
-        }
+        Some(CL_COMPLETE) | None => command.work.run(),
         Some(failed) => failed,
     };
+    let Some(event) = &command.event else { return };
+    event.stamp(Moment::Submitted, command.queued_ns);
+    event.stamp(Moment::Started, command.queued_ns);
     if command.queued_ns != 0 {
         event.stamp(Moment::Ended, clock::host_ns());
     }
-    // The event may be the application's already, and another thread may have added a callback.
-    let mut due = Vec::new();
-    event.advance(status, &mut due);
-    ENDS.fetch_add(1, Ordering::Release);
-    if !due.is_empty() {
-        SOON.lock().append(&mut due);
-        ring();
-    }
-    announce();
+    // The application gets the event only after this: nobody waits for it, no callback is there.
+    event.advance(status, &mut Vec::new());
 }
 
 /// Shows the engine a new queue.
@@ -205,7 +191,14 @@ struct Lane {
 /// A queue and those of its commands that the engine has taken.
 struct Line {
     queue: Ref<Queue>,
+    /// In order; of an out-of-order queue only until it is looked at.
     pending: VecDeque<Command>,
+    /// Commands of an out-of-order queue, in the order of the enqueues.
+    #[allow(
+        clippy::vec_box,
+        reason = "the vector closes its gaps often; commands are large"
+    )]
+    waiting: Vec<Box<Command>>,
     /// When its last command that took time ended.
     last_ns: u64,
     /// Commands of it that have started and take time.
@@ -266,7 +259,7 @@ impl Engine {
             || !NEW_QUEUES.lock().is_empty()
             || self.lines.iter().any(|line| {
                 !line.queue.inbox.lock().is_empty()
-                    || (line.seen != ENDS.load(Ordering::Acquire) && !line.pending.is_empty())
+                    || (line.seen != ENDS.load(Ordering::Acquire) && !line.is_empty())
                     || line.finished()
             })
     }
@@ -278,6 +271,7 @@ impl Engine {
             self.lines.push(Line {
                 queue,
                 pending: VecDeque::new(),
+                waiting: Vec::new(),
                 last_ns: 0,
                 running: 0,
                 seen: 0,
@@ -299,7 +293,10 @@ impl Engine {
         self.due.append(&mut SOON.lock());
         moved |= !self.due.is_empty();
         let mut due = std::mem::take(&mut self.due);
-        self.arrange(order, &mut due);
+        if order == Order::Random {
+            // Of ends that were seen together, none need be told before another.
+            self.arrange(order, &mut due);
+        }
         for callback in due {
             callback.call();
         }
@@ -353,12 +350,10 @@ impl Engine {
             return false;
         }
         line.seen = ends;
-        if !line.queue.out_of_order() {
-            self.run_in_order(line)
-        } else if order == Order::Forward {
-            self.run_out_of_order(line)
+        if line.queue.out_of_order() {
+            self.run_out_of_order(line, order)
         } else {
-            self.run_rearranged(line, order)
+            self.run_in_order(line)
         }
     }
 
@@ -367,7 +362,7 @@ impl Engine {
         while let Some(mut command) = line.pending.pop_front() {
             match self.step(&mut command, line) {
                 Step::Ended(status) => {
-                    self.end(&line.queue, command, status);
+                    self.end(&line.queue, &command, status);
                     moved = true;
                 }
                 Step::Waiting => {
@@ -379,67 +374,46 @@ impl Engine {
         moved
     }
 
-    /// Every command that may run, in the order of the enqueues.
-    fn run_out_of_order(&mut self, line: &mut Line) -> bool {
-        let mut moved = false;
-        let mut waiting = VecDeque::new();
-        let mut pending = std::mem::take(&mut line.pending);
-        while let Some(mut command) = pending.pop_front() {
-            let held =
-                command.rank != Rank::Plain && command.waits.is_empty() && !waiting.is_empty();
-            let step = if held {
-                Step::Waiting
-            } else {
-                self.step(&mut command, line)
-            };
-            match step {
-                Step::Ended(status) => {
-                    self.end(&line.queue, command, status);
-                    moved = true;
-                }
-                Step::Waiting => {
-                    let barrier = command.rank == Rank::Barrier;
-                    waiting.push_back(command);
-                    if barrier {
-                        break;
-                    }
-                }
-            }
-        }
-        waiting.append(&mut pending);
-        line.pending = waiting;
-        moved
-    }
-
-    /// The same in another order: all that may run now is found first.
-    fn run_rearranged(&mut self, line: &mut Line, order: Order) -> bool {
+    /// Every command that may run: in the order of the enqueues, each as soon as its turn has come,
+    /// or in another order, after all that may run now have been found.
+    fn run_out_of_order(&mut self, line: &mut Line, order: Order) -> bool {
+        let mut waiting = std::mem::take(&mut line.waiting);
+        waiting.extend(line.pending.drain(..).map(Box::new));
         let mut ready = Vec::new();
-        for (index, command) in line.pending.iter().enumerate() {
-            let held = command.rank != Rank::Plain && command.waits.is_empty() && index > 0;
-            if !held && command.dependencies().is_some() {
-                ready.push(index);
+        let mut open = 0;
+        let mut moved = false;
+        for (place, command) in waiting.iter_mut().enumerate() {
+            let for_all = command.rank != Rank::Plain && command.waits.is_empty();
+            let held = for_all && open > 0;
+            if !held && order == Order::Forward {
+                moved |= self.try_to_end(command, line);
+            } else if !held && command.dependencies().is_some() {
+                ready.push(place);
             }
-            if command.rank == Rank::Barrier {
-                break;
+            if !command.ended {
+                open += 1;
+                if command.rank == Rank::Barrier {
+                    break;
+                }
             }
         }
         self.arrange(order, &mut ready);
-        let mut pending: Vec<Option<Command>> = line.pending.drain(..).map(Some).collect();
-        let mut moved = false;
-        for index in ready {
-            let Some(mut command) = pending[index].take() else {
-                continue;
-            };
-            match self.step(&mut command, line) {
-                Step::Ended(status) => {
-                    self.end(&line.queue, command, status);
-                    moved = true;
-                }
-                Step::Waiting => pending[index] = Some(command),
-            }
+        for place in ready {
+            moved |= self.try_to_end(&mut waiting[place], line);
         }
-        line.pending = pending.into_iter().flatten().collect();
+        if moved {
+            waiting.retain(|command| !command.ended);
+        }
+        line.waiting = waiting;
         moved
+    }
+
+    fn try_to_end(&mut self, command: &mut Command, line: &mut Line) -> bool {
+        if let Step::Ended(status) = self.step(command, line) {
+            self.end(&line.queue, command, status);
+            command.ended = true;
+        }
+        command.ended
     }
 
     /// Takes a command as far as it goes now.
@@ -499,7 +473,7 @@ impl Engine {
         }
     }
 
-    fn end(&mut self, queue: &Ref<Queue>, command: Command, status: cl_int) {
+    fn end(&mut self, queue: &Ref<Queue>, command: &Command, status: cl_int) {
         if let Some(event) = &command.event {
             if command.queued_ns != 0 {
                 let end = command.ends_ns.unwrap_or_else(clock::host_ns);
@@ -516,10 +490,12 @@ impl Engine {
 }
 
 impl Line {
+    fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.waiting.is_empty()
+    }
+
     /// Nothing is in it and nothing can come any more.
     fn finished(&self) -> bool {
-        self.queue.references() == 0
-            && self.pending.is_empty()
-            && self.queue.inbox.lock().is_empty()
+        self.queue.references() == 0 && self.is_empty() && self.queue.inbox.lock().is_empty()
     }
 }

@@ -76,8 +76,8 @@ pub(crate) struct Event {
 body!(Event, tag::EVENT, CL_INVALID_EVENT);
 
 impl Event {
-    pub(crate) fn of_command(queue: &Ref<Queue>, kind: cl_command_type) -> Ref<Self> {
-        Self::new(Owner::Queue(queue.clone()), kind, CL_QUEUED)
+    pub(crate) fn of_command(queue: Ref<Queue>, kind: cl_command_type) -> Ref<Self> {
+        Self::new(Owner::Queue(queue), kind, CL_QUEUED)
     }
 
     fn new(owner: Owner, kind: cl_command_type, status: cl_int) -> Ref<Self> {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use cl_headers::types::*;
 use parking_lot::Mutex;
 
-use crate::device::LOCAL_MEMORY;
+use crate::device::Device;
 use crate::error::{ClResult, Code, ensure, fail};
 use crate::launch::{Behaviour, behaviour};
 use crate::memory::Memory;
@@ -38,6 +38,8 @@ pub(crate) struct Kernel {
     pub(crate) program: Ref<Program>,
     pub(crate) signature: Arc<Signature>,
     pub(crate) values: Mutex<Values>,
+    /// The devices it was built for. They stay, for no program is built while it has kernels.
+    pub(crate) devices: Vec<Ref<Device>>,
     /// What launches do, for the names that do something.
     pub(crate) behaviour: Option<Behaviour>,
 }
@@ -53,7 +55,11 @@ impl Drop for Kernel {
 impl Kernel {
     fn create(program: &Object<Program>, signature: Arc<Signature>, values: Values) -> Ref<Self> {
         program.kernels.fetch_add(1, Ordering::AcqRel);
+        let builds = program.builds.lock();
+        let built = program.devices.iter().zip(builds.iter());
+        let built = built.filter(|(_, build)| build.executable().is_some());
         Ref::new(Self {
+            devices: built.map(|(device, _)| device.clone()).collect(),
             program: program.hold(),
             behaviour: behaviour(&signature),
             signature,
@@ -66,14 +72,10 @@ impl Kernel {
         Self::create(program, signature, values)
     }
 
-    /// Bytes of local memory that the arguments set so far ask for.
-    pub(crate) fn local_memory(&self) -> u64 {
-        let values = self.values.lock();
-        let sizes = values.iter().map(|value| match value {
-            Some(Value::Local(size)) => *size as u64,
-            _ => 0,
-        });
-        sizes.sum()
+    pub(crate) fn built_for(&self, device: &Object<Device>) -> bool {
+        self.devices
+            .iter()
+            .any(|own| own.handle() == device.handle())
     }
 
     /// Checks a value for a parameter.
@@ -136,9 +138,13 @@ impl Kernel {
     }
 }
 
-/// Whether the local memory a kernel asks for is more than any device has.
-pub(crate) fn too_much_local(kernel: &Kernel) -> bool {
-    kernel.local_memory() > LOCAL_MEMORY
+/// Bytes of local memory that the arguments set so far ask for.
+pub(crate) fn local_memory(values: &Values) -> u64 {
+    let sizes = values.iter().map(|value| match value {
+        Some(Value::Local(size)) => *size as u64,
+        _ => 0,
+    });
+    sizes.sum()
 }
 
 pub(crate) mod api {

@@ -9,7 +9,7 @@ use cl_headers::types::*;
 use crate::device::{Device, MAX_GROUP};
 use crate::error::{ClResult, Code, ensure, fail};
 use crate::info::{Info, reply};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, local_memory};
 use crate::object::Object;
 use crate::program::Build;
 
@@ -81,21 +81,19 @@ pub(crate) mod api {
         // SAFETY: the application's handle.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
         let program = &kernel.program;
-        let place = if device.is_null() {
+        if device.is_null() {
             ensure(program.devices.len() == 1, CL_INVALID_DEVICE)?;
-            0
         } else {
             // SAFETY: the application's handle.
-            program.place_of(unsafe { Object::<Device>::borrow(device) }?)?
-        };
-        let built = program.builds.lock()[place].executable().is_some();
-        ensure(built, CL_INVALID_DEVICE)?;
+            let device = unsafe { Object::<Device>::borrow(device) }?;
+            ensure(kernel.built_for(device), CL_INVALID_DEVICE)?;
+        }
         let required = kernel.signature.required;
         let answer = match name {
             CL_KERNEL_WORK_GROUP_SIZE if required[0] > 0 => Info::size(required.iter().product()),
             CL_KERNEL_WORK_GROUP_SIZE => Info::size(MAX_GROUP),
             CL_KERNEL_COMPILE_WORK_GROUP_SIZE => Info::sizes(required),
-            CL_KERNEL_LOCAL_MEM_SIZE => Info::ulong(kernel.local_memory()),
+            CL_KERNEL_LOCAL_MEM_SIZE => Info::ulong(local_memory(&kernel.values.lock())),
             CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => Info::size(32),
             CL_KERNEL_PRIVATE_MEM_SIZE => Info::ulong(0),
             // CL_KERNEL_GLOBAL_WORK_SIZE is for custom devices and built-in kernels with a limit.

@@ -18,9 +18,9 @@ use cl_headers::types::*;
 
 use crate::command::{Enqueue, Time, Work};
 use crate::config::KernelRule;
-use crate::device::{MAX_GROUP, MAX_GROUP_SIZES};
+use crate::device::{LOCAL_MEMORY, MAX_GROUP, MAX_GROUP_SIZES};
 use crate::error::{ClResult, Code, ensure};
-use crate::kernel::{Kernel, Value, Values, show, too_much_local};
+use crate::kernel::{Kernel, Value, Values, local_memory, show};
 use crate::memory::Memory;
 use crate::object::{Object, Ref};
 use crate::source::{Parameter, Signature};
@@ -249,14 +249,13 @@ unsafe fn launch(
     let queue = enqueue.queue;
     let same = program.context.handle() == queue.context.handle();
     ensure(same, CL_INVALID_CONTEXT)?;
-    let place = program.place_of(&queue.device);
-    let built = place.is_ok_and(|place| program.builds.lock()[place].executable().is_some());
+    let built = kernel.built_for(&queue.device);
     ensure(built, CL_INVALID_PROGRAM_EXECUTABLE)?;
     let values = kernel.values.lock().clone();
     let buffers = buffers(&values)?;
     // SAFETY: passed on.
     let range = unsafe { range(&enqueue, kernel, work_dim, offset, global, local) }?;
-    ensure(!too_much_local(kernel), CL_OUT_OF_RESOURCES)?;
+    ensure(local_memory(&values) <= LOCAL_MEMORY, CL_OUT_OF_RESOURCES)?;
     log::note("args", || {
         let values: Vec<_> = values.iter().map(|value| show(value.as_ref())).collect();
         format!("[{}]", values.join(","))

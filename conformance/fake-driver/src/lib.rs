@@ -19,8 +19,8 @@
 //!
 //! ```toml
 //! instant = false       # commands that take no time complete within the enqueue
-//! order = "forward"     # of commands (and callbacks) that could complete together;
-//!                       # "reverse", "random": on out-of-order queues and between queues
+//! order = "forward"     # of commands that could complete together, on out-of-order queues and
+//!                       # between queues; "reverse"; "random", then of callbacks as well
 //! seed = 0              # for "random"
 //! devices = 1           # how often the list of devices is repeated
 //!
@@ -30,7 +30,7 @@
 //! name = "Fake Device"
 //! kind = "gpu"          # "cpu", "accelerator"
 //! version = "3.0"       # "2.0", "1.2"
-//! images = false        # told to have images (see below)
+//! images = false        # say that it has images (it makes none)
 //! il = false            # takes SPIR-V
 //! fp64 = true
 //! out_of_order = true
