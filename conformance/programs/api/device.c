@@ -1,0 +1,194 @@
+/* Devices: every answer that does not depend on where the device is. */
+#include "../cltest.h"
+
+#define ROW(name) {name, #name}
+
+static void print_string(cl_device_info name, const char *label)
+{
+    char text[8192];
+    size_t size = 0;
+    OK(clGetDeviceInfo(device, name, sizeof text, text, &size));
+    fact("%s: \"%s\" (%zu)", label, text, size);
+    CHECK(strlen(text) + 1 == size);
+}
+
+static void print_bytes(cl_device_info name, const char *label)
+{
+    unsigned char bytes[1024];
+    size_t size = 0;
+    const cl_int status = clGetDeviceInfo(device, name, sizeof bytes, bytes, &size);
+    if (status != CL_SUCCESS) {
+        fact("%s: %s", label, status_name(status));
+        return;
+    }
+    printf("%s:", label);
+    for (size_t i = 0; i < size; ++i)
+        printf(" %02x", bytes[i]);
+    putchar('\n');
+}
+
+CASE(device_strings)
+{
+    print_string(CL_DEVICE_NAME, "name");
+    print_string(CL_DEVICE_VENDOR, "vendor");
+    print_string(CL_DRIVER_VERSION, "driver version");
+    print_string(CL_DEVICE_PROFILE, "profile");
+    print_string(CL_DEVICE_VERSION, "version");
+    print_string(CL_DEVICE_OPENCL_C_VERSION, "OpenCL C version");
+    print_string(CL_DEVICE_BUILT_IN_KERNELS, "built-in kernels");
+}
+
+CASE(device_limits)
+{
+    static const struct {
+        cl_device_info name;
+        const char *label;
+    } rows[] = {
+        ROW(CL_DEVICE_TYPE), ROW(CL_DEVICE_VENDOR_ID), ROW(CL_DEVICE_MAX_COMPUTE_UNITS),
+        ROW(CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS), ROW(CL_DEVICE_MAX_WORK_ITEM_SIZES),
+        ROW(CL_DEVICE_MAX_WORK_GROUP_SIZE), ROW(CL_DEVICE_PREFERRED_VECTOR_WIDTH_CHAR),
+        ROW(CL_DEVICE_PREFERRED_VECTOR_WIDTH_SHORT), ROW(CL_DEVICE_PREFERRED_VECTOR_WIDTH_INT),
+        ROW(CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG), ROW(CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT),
+        ROW(CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE), ROW(CL_DEVICE_PREFERRED_VECTOR_WIDTH_HALF),
+        ROW(CL_DEVICE_NATIVE_VECTOR_WIDTH_CHAR), ROW(CL_DEVICE_NATIVE_VECTOR_WIDTH_INT),
+        ROW(CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT), ROW(CL_DEVICE_NATIVE_VECTOR_WIDTH_DOUBLE),
+        ROW(CL_DEVICE_MAX_CLOCK_FREQUENCY), ROW(CL_DEVICE_ADDRESS_BITS),
+        ROW(CL_DEVICE_MAX_MEM_ALLOC_SIZE), ROW(CL_DEVICE_MAX_PARAMETER_SIZE),
+        ROW(CL_DEVICE_MEM_BASE_ADDR_ALIGN), ROW(CL_DEVICE_MIN_DATA_TYPE_ALIGN_SIZE),
+        ROW(CL_DEVICE_SINGLE_FP_CONFIG), ROW(CL_DEVICE_DOUBLE_FP_CONFIG),
+        ROW(CL_DEVICE_GLOBAL_MEM_CACHE_TYPE), ROW(CL_DEVICE_GLOBAL_MEM_CACHELINE_SIZE),
+        ROW(CL_DEVICE_GLOBAL_MEM_CACHE_SIZE), ROW(CL_DEVICE_GLOBAL_MEM_SIZE),
+        ROW(CL_DEVICE_MAX_CONSTANT_BUFFER_SIZE), ROW(CL_DEVICE_MAX_CONSTANT_ARGS),
+        ROW(CL_DEVICE_LOCAL_MEM_TYPE), ROW(CL_DEVICE_LOCAL_MEM_SIZE),
+        ROW(CL_DEVICE_ERROR_CORRECTION_SUPPORT), ROW(CL_DEVICE_PROFILING_TIMER_RESOLUTION),
+        ROW(CL_DEVICE_ENDIAN_LITTLE), ROW(CL_DEVICE_AVAILABLE), ROW(CL_DEVICE_COMPILER_AVAILABLE),
+        ROW(CL_DEVICE_LINKER_AVAILABLE), ROW(CL_DEVICE_QUEUE_PROPERTIES),
+        ROW(CL_DEVICE_PRINTF_BUFFER_SIZE), ROW(CL_DEVICE_REFERENCE_COUNT)};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i)
+        print_bytes(rows[i].name, rows[i].label);
+}
+
+CASE(device_info_rules)
+{
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_NAME);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_TYPE);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_VENDOR_ID);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_PLATFORM);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_EXTENSIONS);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_MAX_WORK_ITEM_SIZES);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_PARTITION_PROPERTIES);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_BUILT_IN_KERNELS);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_EXECUTION_CAPABILITIES);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_IMAGE_SUPPORT);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_HOST_UNIFIED_MEMORY);
+    INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_PARENT_DEVICE);
+    EXPECT(clGetDeviceInfo(device, UNKNOWN_INFO, 0, NULL, NULL), CL_INVALID_VALUE);
+}
+
+CASE(device_info_sizes)
+{
+    size_t size;
+    OK(clGetDeviceInfo(device, CL_DEVICE_TYPE, 0, NULL, &size));
+    EQUAL(size, sizeof(cl_device_type));
+    OK(clGetDeviceInfo(device, CL_DEVICE_AVAILABLE, 0, NULL, &size));
+    EQUAL(size, sizeof(cl_bool));
+    OK(clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 0, NULL, &size));
+    EQUAL(size, sizeof(size_t));
+    OK(clGetDeviceInfo(device, CL_DEVICE_GLOBAL_MEM_SIZE, 0, NULL, &size));
+    EQUAL(size, sizeof(cl_ulong));
+    OK(clGetDeviceInfo(device, CL_DEVICE_PLATFORM, 0, NULL, &size));
+    EQUAL(size, sizeof(cl_platform_id));
+    OK(clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, 0, NULL, &size));
+    CHECK(size == device_number(CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS) * sizeof(size_t));
+}
+
+CASE(device_platform_and_parent)
+{
+    cl_platform_id owner = NULL;
+    OK(clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof owner, &owner, NULL));
+    CHECK(owner == platform);
+    cl_device_id parent = device;
+    OK(clGetDeviceInfo(device, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL));
+    CHECK(parent == NULL);
+    fact("a root device belongs to its platform and has no parent");
+}
+
+CASE(device_root_reference_count)
+{
+    EXPECT(clRetainDevice(device), CL_SUCCESS);
+    EXPECT(clReleaseDevice(device), CL_SUCCESS);
+    EXPECT(clReleaseDevice(device), CL_SUCCESS);
+    cl_uint count = 0;
+    OK(clGetDeviceInfo(device, CL_DEVICE_REFERENCE_COUNT, sizeof count, &count, NULL));
+    EQUAL(count, 1);
+}
+
+CASE(device_null)
+{
+    cl_device_id none = NULL;
+    EXPECT(clRetainDevice(NULL), CL_INVALID_DEVICE);
+    EXPECT(clReleaseDevice(NULL), CL_INVALID_DEVICE);
+    EXPECT(clGetDeviceInfo(none, CL_DEVICE_NAME, 0, NULL, NULL), CL_INVALID_DEVICE);
+    EXPECT(clCreateSubDevices(none, NULL, 0, NULL, NULL), CL_INVALID_DEVICE);
+}
+
+SPEC_CASE(device_wrong_kind)
+{
+    EXPECT(clGetDeviceInfo((cl_device_id)context, CL_DEVICE_NAME, 0, NULL, NULL),
+           CL_INVALID_DEVICE);
+    EXPECT(clGetDeviceInfo((cl_device_id)queue, CL_DEVICE_NAME, 0, NULL, NULL),
+           CL_INVALID_DEVICE);
+    EXPECT(clRetainDevice((cl_device_id)platform), CL_INVALID_DEVICE);
+}
+
+CASE(device_sub_devices_as_announced)
+{
+    const cl_device_partition_property equally[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+    cl_uint most = 0, count = 0;
+    OK(clGetDeviceInfo(device, CL_DEVICE_PARTITION_MAX_SUB_DEVICES, sizeof most, &most, NULL));
+    cl_device_partition_property kinds[16] = {0};
+    OK(clGetDeviceInfo(device, CL_DEVICE_PARTITION_PROPERTIES, sizeof kinds, kinds, NULL));
+    int has_equally = 0;
+    for (int i = 0; i < 16 && kinds[i] != 0; ++i)
+        has_equally |= kinds[i] == CL_DEVICE_PARTITION_EQUALLY;
+    const cl_int status = clCreateSubDevices(device, equally, 0, NULL, &count);
+    CHECK(has_equally ? status != CL_INVALID_VALUE : status == CL_INVALID_VALUE);
+    fact("clCreateSubDevices does what CL_DEVICE_PARTITION_PROPERTIES says");
+    EXPECT(clCreateSubDevices(device, NULL, 0, NULL, &count), CL_INVALID_VALUE);
+}
+
+CASE(device_work_item_sizes_consistent)
+{
+    size_t sizes[16] = {0};
+    OK(clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, NULL));
+    CHECK(device_number(CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS) >= 3);
+    CHECK(sizes[0] >= 1 && sizes[1] >= 1 && sizes[2] >= 1);
+    CHECK(device_number(CL_DEVICE_EXECUTION_CAPABILITIES) & CL_EXEC_KERNEL);
+    CHECK(device_number(CL_DEVICE_QUEUE_PROPERTIES) & CL_QUEUE_PROFILING_ENABLE);
+    fact("the limits fit each other");
+}
+
+CASE(device_extensions_agree)
+{
+    enum { EXTENSIONS_WITH_VERSION = 0x1060 };
+    struct named {
+        cl_uint version;
+        char name[64];
+    } list[256];
+    char text[16384], joined[16384] = "";
+    size_t size = 0;
+    OK(clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, sizeof text, text, NULL));
+    if (clGetDeviceInfo(device, EXTENSIONS_WITH_VERSION, sizeof list, list, &size) != CL_SUCCESS)
+        skip("the device has no extensions with versions");
+    CHECK(size % sizeof *list == 0);
+    for (size_t i = 0; i < size / sizeof *list; ++i) {
+        CHECK(strstr(text, list[i].name) != NULL);
+        CHECK(strstr(joined, list[i].name) == NULL || strcmp(list[i].name, "cl_khr_3d") == 0);
+        strcat(joined, list[i].name);
+        strcat(joined, " ");
+    }
+    size_t words = 0;
+    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " "))
+        ++words;
+    EQUAL(words == size / sizeof *list, 1);
+}
