@@ -249,12 +249,12 @@ HELPER int latch_count(struct latch *latch)
     return count;
 }
 
-/* Waits until the count is reached; fails the case after 20 seconds. */
+/* Waits until the count is reached; fails the case after 10 seconds. */
 HELPER void latch_wait(struct latch *latch, int count)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += 20;
+    end.tv_sec += 10;
     pthread_mutex_lock(&latch->mutex);
     while (latch->count < count)
         if (pthread_cond_timedwait(&latch->changed, &latch->mutex, &end) != 0)
@@ -262,7 +262,7 @@ HELPER void latch_wait(struct latch *latch, int count)
     const int reached = latch->count;
     pthread_mutex_unlock(&latch->mutex);
     if (reached < count)
-        fail("waited 20 s for %d callbacks, got %d", count, reached);
+        fail("waited 10 s for %d callbacks, got %d", count, reached);
 }
 
 /* ---- common objects ---- */

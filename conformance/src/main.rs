@@ -1,2 +1,109 @@
-//! Programs behave as on a native driver: the proof.
-fn main() {}
+//! Programs behave through Causeway as on the native driver: the proof.
+//!
+//! The runner executes one program twice, natively and through a `causewayd`
+//! that it starts on loopback, and compares what a user would see: printed text,
+//! exit code, files. It knows Causeway from outside only, by its daemon's command
+//! line, its `.icd` file and its environment variables; the programs do not know
+//! it at all. Invariant: a case that is not compared is listed as skipped, with
+//! the reason.
+#![forbid(unsafe_code)]
+
+mod case;
+mod daemon;
+mod options;
+mod process;
+mod programs;
+mod report;
+mod sides;
+mod suite;
+
+use std::process::ExitCode;
+
+use case::Case;
+use clap::Parser;
+use options::{Options, Request};
+use programs::Programs;
+use report::Report;
+use sides::Sides;
+
+/// Why the runner could not start a run at all.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetupError {
+    /// A name on the command line is no suite.
+    #[error("there is no suite `{0}`; `list` names them")]
+    UnknownSuite(String),
+    /// A C program did not compile.
+    #[error("cannot build {program}:\n{output}")]
+    Build {
+        /// The program's name.
+        program: String,
+        /// What the compiler or cargo said.
+        output: String,
+    },
+    /// A file that the run needs is not there.
+    #[error("{0}")]
+    Missing(String),
+    /// The daemon did not come up.
+    #[error("causewayd did not start: {0}")]
+    Daemon(String),
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The refusal.
+        source: std::io::Error,
+    },
+}
+
+/// Puts what was tried before an operating-system error.
+pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> SetupError {
+    let what = what.into();
+    move |source| SetupError::Io { what, source }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("conformance: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<bool, SetupError> {
+    match options.request() {
+        Request::Build(out) => {
+            for program in Programs::build_into(&out)? {
+                println!("{}", program.display());
+            }
+            Ok(true)
+        }
+        Request::List => {
+            for suite in suite::ALL {
+                println!("{:<12} {}", suite.name, suite.about);
+            }
+            Ok(true)
+        }
+        Request::Suites(names) => run_suites(options, &names),
+    }
+}
+
+fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
+    let programs = Programs::open(options.programs.as_deref())?;
+    let sides = Sides::open(options)?;
+    let mut report = Report::new(options.notes);
+    for suite in suite::chosen(names)? {
+        report.begin_suite(suite.name);
+        let cases: Vec<Case> = (suite.cases)(&programs, &sides)?
+            .into_iter()
+            .filter(|case| options.filter.iter().all(|part| case.name.contains(part)))
+            .collect();
+        let jobs = if suite.alone { 1 } else { options.jobs };
+        case::run_all(cases, jobs, &sides, &mut report);
+    }
+    Ok(report.finish())
+}

@@ -1,0 +1,15 @@
+"""A pytest plugin that writes each test's outcome to the file that OUTCOMES names.
+
+One line a test: the outcome, a tab, the test's name. Lines are flushed at once, so
+that the outcomes before a crash are kept.
+"""
+
+import os
+
+
+def pytest_runtest_logreport(report):
+    # A test's own phase decides, unless its setup failed or skipped it.
+    if report.when == "call" or (report.when == "setup" and not report.passed):
+        outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
+        with open(os.environ["OUTCOMES"], "a", encoding="utf-8") as file:
+            file.write(f"{outcome}\t{report.nodeid}\n")

@@ -1,0 +1,149 @@
+//! The `causewayd` of a run: started on a free loopback port when first needed,
+//! started again when it has died, stopped at the end.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::process::exit_of;
+use crate::{SetupError, io_error};
+
+/// How long the daemon may take to listen, or to end when asked.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the daemon says, followed by its address, when it is ready.
+const READY: &str = "listening on ";
+
+/// The daemon, or the promise of one.
+pub(crate) struct Daemon {
+    program: PathBuf,
+    vendors: PathBuf,
+    logs: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: Option<Running>,
+    started: usize,
+}
+
+struct Running {
+    child: Child,
+    address: String,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// A daemon that will run `program` over the drivers in `vendors`.
+    pub(crate) fn new(program: PathBuf, vendors: PathBuf, logs: PathBuf) -> Self {
+        Self {
+            program,
+            vendors,
+            logs,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Where it listens; starts it if it does not run.
+    pub(crate) fn address(&self) -> Result<String, SetupError> {
+        let mut state = self.state.lock();
+        if let Some(running) = &mut state.running
+            && matches!(running.child.try_wait(), Ok(None))
+        {
+            return Ok(running.address.clone());
+        }
+        state.started += 1;
+        let log = self.logs.join(format!("causewayd-{}.log", state.started));
+        let running = self.start(log)?;
+        let address = running.address.clone();
+        state.running = Some(running);
+        Ok(address)
+    }
+
+    /// How it died, if it has since [`Self::address`] was asked; told once.
+    pub(crate) fn obituary(&self) -> Option<String> {
+        let mut state = self.state.lock();
+        let running = state.running.as_mut()?;
+        let status = running.child.try_wait().ok().flatten()?;
+        let log = running.log.display().to_string();
+        state.running = None;
+        Some(format!(
+            "causewayd ended with {} (log: {log})",
+            exit_of(status)
+        ))
+    }
+
+    fn start(&self, log: PathBuf) -> Result<Running, SetupError> {
+        fs::create_dir_all(&self.logs).map_err(io_error("cannot make the log directory"))?;
+        let stderr = File::create(&log).map_err(io_error("cannot write the daemon's log"))?;
+        let mut child = Command::new(&self.program)
+            .args(["--listen", "127.0.0.1:0"])
+            .env("OCL_ICD_VENDORS", &self.vendors)
+            .env_remove("CAUSEWAY_SERVERS")
+            .env_remove("CAUSEWAY_CONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .map_err(io_error(format!("cannot run {}", self.program.display())))?;
+        let Some(stdout) = child.stdout.take() else {
+            return Err(SetupError::Daemon("its output is lost".into()));
+        };
+        let (line, lines) = mpsc::channel();
+        // Reads on after the first line, so that the daemon never blocks on a full pipe.
+        thread::spawn(move || {
+            for text in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = line.send(text);
+            }
+        });
+        let end = Instant::now() + PATIENCE;
+        while let Ok(text) = lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            if let Some(address) = text.trim().strip_prefix(READY) {
+                return Ok(Running {
+                    address: address.to_owned(),
+                    child,
+                    log,
+                });
+            }
+        }
+        let _ = child.kill();
+        let status = child.wait().map(exit_of);
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        Err(SetupError::Daemon(match status {
+            Ok(exit) => format!("no line `{READY}…`; {exit}\n{}", said.trim_end()),
+            Err(error) => error.to_string(),
+        }))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut running) = self.state.get_mut().running.take() {
+            let _ = kill_process(Pid::from_child(&running.child), Signal::TERM);
+            stop(&mut running.child);
+        }
+    }
+}
+
+/// Waits for an end that was asked for; insists after a while.
+fn stop(child: &mut Child) {
+    let pid = Pid::from_child(child);
+    let (ended, end) = mpsc::channel::<()>();
+    let insistence = thread::spawn(move || {
+        if end.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("conformance: causewayd did not end on SIGTERM; killed");
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    });
+    let _ = child.wait();
+    drop(ended);
+    let _ = insistence.join();
+}

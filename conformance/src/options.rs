@@ -1,0 +1,96 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+/// Runs programs natively and through Causeway and compares what they do.
+#[derive(Debug, Parser)]
+#[command(name = "conformance", version)]
+pub(crate) struct Options {
+    /// Suites to run, or `all`; `list` names them; `build` only builds the C programs.
+    #[arg(required = true, value_name = "SUITE")]
+    suites: Vec<String>,
+
+    /// Run only cases whose name contains this (given more than once: all of them).
+    #[arg(long)]
+    pub(crate) filter: Vec<String>,
+
+    /// How many cases run at once.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) jobs: u16,
+
+    /// Compare the native driver with itself: checks the cases, starts no daemon.
+    #[arg(long = "self")]
+    pub(crate) against_itself: bool,
+
+    /// Use this running daemon (`host:port`) instead of starting one.
+    #[arg(long, conflicts_with = "against_itself")]
+    pub(crate) server: Option<String>,
+
+    /// Directory of `.icd` files for the native side and for the daemon.
+    #[arg(long, env = "CONFORMANCE_NATIVE_VENDORS", value_name = "DIR")]
+    pub(crate) native_vendors: Option<PathBuf>,
+
+    /// Directory of programs built by `build`, where there is no compiler.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) programs: Option<PathBuf>,
+
+    /// The daemon to start instead of the one beside this runner.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) daemon: Option<PathBuf>,
+
+    /// The `libcauseway.so` to load instead of the one beside this runner.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Option<PathBuf>,
+
+    /// Where the native driver fails a case, ask Causeway for the specification's
+    /// answers alone (for drivers that the cases were not written on).
+    #[arg(long)]
+    pub(crate) against_spec: bool,
+
+    /// Seconds after which a program counts as hanging (suites of long programs
+    /// set their own limit).
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+
+    /// Print every note: where the native driver departs from the specification,
+    /// and the figures of suites that measure.
+    #[arg(long)]
+    pub(crate) notes: bool,
+
+    /// Where `build` puts the programs.
+    #[arg(
+        long,
+        default_value = "target/conformance/programs",
+        value_name = "DIR"
+    )]
+    out: PathBuf,
+}
+
+/// What the command line asks for.
+pub(crate) enum Request {
+    /// Build the C programs into this directory.
+    Build(PathBuf),
+    /// Name the suites.
+    List,
+    /// Run these.
+    Suites(Vec<String>),
+}
+
+impl Options {
+    /// The command, told apart from suite names.
+    pub(crate) fn request(&self) -> Request {
+        match self.suites[0].as_str() {
+            "build" => Request::Build(self.out.clone()),
+            "list" => Request::List,
+            _ => Request::Suites(self.suites.clone()),
+        }
+    }
+
+    /// How long one ordinary program may run.
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}

@@ -1,0 +1,173 @@
+//! One child process, bounded in time.
+//!
+//! Every child leads a process group of its own, and no member of that group
+//! outlives the call.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// By us, after this time.
+    TimedOut(Duration),
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::TimedOut(limit) => write!(f, "still running after {} s", limit.as_secs()),
+        }
+    }
+}
+
+/// What a child left behind.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    pub(crate) exit: Exit,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+}
+
+impl Finished {
+    /// Exit code 0.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.exit == Exit::Code(0)
+    }
+
+    /// The last lines of what it said, errors first, for a failure's report.
+    pub(crate) fn tail(&self) -> String {
+        let said = if self.stderr.trim().is_empty() {
+            &self.stdout
+        } else {
+            &self.stderr
+        };
+        let lines: Vec<&str> = said
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+}
+
+/// Runs the command to its end, or kills its group after `limit`.
+pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished> {
+    let begin = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let group = Pid::from_child(&child);
+    let stdout = child.stdout.take().map(collect);
+    let stderr = child.stderr.take().map(collect);
+
+    let (ended, end) = mpsc::channel::<()>();
+    let watchdog = thread::spawn(move || {
+        let late = end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        if late {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        late
+    });
+    let status = child.wait()?;
+    drop(ended);
+    let late = watchdog.join().unwrap_or(false);
+    // Grandchildren keep the pipes open; usually there are none.
+    let _ = kill_process_group(group, Signal::KILL);
+
+    Ok(Finished {
+        exit: if late {
+            Exit::TimedOut(limit)
+        } else {
+            exit_of(status)
+        },
+        stdout: stdout.map(join_text).unwrap_or_default(),
+        stderr: stderr.map(join_text).unwrap_or_default(),
+        took: begin.elapsed(),
+    })
+}
+
+/// The status in our words.
+pub(crate) fn exit_of(status: ExitStatus) -> Exit {
+    match status.code() {
+        Some(code) => Exit::Code(code),
+        None => Exit::Signal(status.signal().unwrap_or(0)),
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+fn join_text(reader: thread::JoinHandle<Vec<u8>>) -> String {
+    String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn text_and_code_are_kept() {
+        let finished = run(
+            &mut shell("echo out; echo err >&2; exit 3"),
+            Duration::from_secs(20),
+        )
+        .unwrap();
+        assert_eq!(finished.exit, Exit::Code(3));
+        assert_eq!(
+            (finished.stdout.as_str(), finished.stderr.as_str()),
+            ("out\n", "err\n")
+        );
+    }
+
+    #[test]
+    fn a_hanging_group_is_killed() {
+        let finished = run(
+            &mut shell("sleep 100 & sleep 100"),
+            Duration::from_millis(100),
+        )
+        .unwrap();
+        assert!(matches!(finished.exit, Exit::TimedOut(_)));
+        assert!(finished.took < Duration::from_secs(50));
+    }
+
+    #[test]
+    fn what_a_child_leaves_running_does_not_hold_us() {
+        let finished = run(&mut shell("sleep 100 & echo done"), Duration::from_secs(20)).unwrap();
+        assert_eq!(finished.exit, Exit::Code(0));
+        assert!(finished.took < Duration::from_secs(15));
+    }
+
+    #[test]
+    fn a_signal_is_told() {
+        let finished = run(&mut shell("kill -9 $$"), Duration::from_secs(20)).unwrap();
+        assert_eq!(finished.exit, Exit::Signal(9));
+    }
+}

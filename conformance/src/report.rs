@@ -1,0 +1,114 @@
+//! What the user reads: a line for each case, then the tables and the count.
+
+use std::time::Instant;
+
+use crate::case::{Outcome, Verdict};
+
+/// The run so far.
+pub(crate) struct Report {
+    begin: Instant,
+    all_notes: bool,
+    passed: usize,
+    failed: Vec<String>,
+    skipped: Vec<(String, String)>,
+    notes: Vec<(String, String)>,
+}
+
+impl Report {
+    /// An empty report; with `all_notes`, notes are printed whole.
+    pub(crate) fn new(all_notes: bool) -> Self {
+        Self {
+            begin: Instant::now(),
+            all_notes,
+            passed: 0,
+            failed: Vec::new(),
+            skipped: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// A suite's cases follow.
+    pub(crate) fn begin_suite(&self, name: &str) {
+        println!("== {name}");
+    }
+
+    /// Takes an outcome in and prints its line.
+    pub(crate) fn add(&mut self, outcome: Outcome) {
+        let Outcome {
+            name,
+            verdict,
+            took,
+        } = outcome;
+        let seconds = took.as_secs_f64();
+        match verdict {
+            Verdict::Passed => {
+                println!("ok      {name} ({seconds:.1} s)");
+                self.passed += 1;
+            }
+            Verdict::Noted(note) => {
+                println!("ok      {name} ({seconds:.1} s, with a note)");
+                self.passed += 1;
+                self.notes.push((name, note));
+            }
+            Verdict::Failed(why) => {
+                println!("FAILED  {name} ({seconds:.1} s)");
+                print_indented(&why);
+                self.failed.push(name);
+            }
+            Verdict::Skipped(reason) => {
+                println!("skipped {name}: {reason}");
+                self.skipped.push((name, reason));
+            }
+        }
+    }
+
+    /// Prints tables and count; whether nothing failed.
+    pub(crate) fn finish(self) -> bool {
+        if !self.notes.is_empty() {
+            println!("\nNotes: {}", self.notes.len());
+            for (name, note) in &self.notes {
+                if self.all_notes {
+                    println!("  {name}");
+                    print_indented(note);
+                } else {
+                    println!("  {name}: {}", note.lines().next().unwrap_or_default());
+                }
+            }
+        }
+        if !self.skipped.is_empty() {
+            println!("\nSkipped, and why:");
+            let width = self
+                .skipped
+                .iter()
+                .map(|(name, _)| name.len())
+                .max()
+                .unwrap_or(0);
+            for (name, reason) in &self.skipped {
+                println!("  {name:<width$}  {reason}");
+            }
+        }
+        if !self.failed.is_empty() {
+            println!("\nFailed:");
+            for name in &self.failed {
+                println!("  {name}");
+            }
+        }
+        println!("\n{:.0} s", self.begin.elapsed().as_secs_f64());
+        let skipped = match self.skipped.len() {
+            0 => String::new(),
+            count => format!(", {count} skipped"),
+        };
+        println!(
+            "{} passed, {} failed{skipped}",
+            self.passed,
+            self.failed.len()
+        );
+        self.failed.is_empty()
+    }
+}
+
+fn print_indented(text: &str) {
+    for line in text.lines() {
+        println!("        {line}");
+    }
+}

@@ -1,0 +1,290 @@
+//! The two sides of every comparison: the same program with the native driver,
+//! and with Causeway's in front of a daemon over that driver.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::daemon::Daemon;
+use crate::options::Options;
+use crate::process::{self, Finished};
+use crate::{SetupError, io_error};
+
+/// Which driver a program gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The node's own.
+    Native,
+    /// Causeway's.
+    Causeway,
+}
+
+/// A program to run on either side.
+pub(crate) struct Launch {
+    program: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    directory: Option<PathBuf>,
+    limit: Option<Duration>,
+}
+
+impl Launch {
+    /// The program, without arguments, under the ordinary time limit.
+    pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: None,
+            limit: None,
+        }
+    }
+
+    /// Adds arguments.
+    pub(crate) fn args<I: IntoIterator<Item = S>, S: Into<String>>(mut self, more: I) -> Self {
+        self.arguments.extend(more.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable for the program.
+    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Where the program runs; otherwise in the run's scratch directory.
+    pub(crate) fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// A limit of its own.
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+}
+
+/// Both sides, ready to run programs.
+pub(crate) struct Sides {
+    native_vendors: PathBuf,
+    causeway: Target,
+    scratch: TempDir,
+    limit: Duration,
+    /// See `--against-spec`.
+    pub(crate) against_spec: bool,
+}
+
+enum Target {
+    /// `--self`: the native driver again.
+    Native,
+    /// A daemon of ours.
+    Own { daemon: Daemon, vendors: PathBuf },
+    /// `--server`.
+    Given { address: String, vendors: PathBuf },
+}
+
+impl Sides {
+    /// Finds drivers, library and daemon. The daemon starts with the first program.
+    pub(crate) fn open(options: &Options) -> Result<Self, SetupError> {
+        let scratch = tempfile::Builder::new()
+            .prefix("causeway-conformance-")
+            .tempdir()
+            .map_err(io_error("no temporary directory"))?;
+        let native_vendors = match &options.native_vendors {
+            Some(given) => given.clone(),
+            None => native_only(scratch.path())?,
+        };
+        let causeway = if options.against_itself {
+            Target::Native
+        } else {
+            let beside = build_beside(options)?;
+            let library = options
+                .library
+                .clone()
+                .unwrap_or_else(|| beside.join("libcauseway.so"));
+            let vendors = vendors_of(&library, scratch.path())?;
+            match &options.server {
+                Some(address) => Target::Given {
+                    address: address.clone(),
+                    vendors,
+                },
+                None => {
+                    let program = options
+                        .daemon
+                        .clone()
+                        .unwrap_or_else(|| beside.join("causewayd"));
+                    let logs = work_directory().join("logs");
+                    let daemon = Daemon::new(program, native_vendors.clone(), logs);
+                    Target::Own { daemon, vendors }
+                }
+            }
+        };
+        Ok(Self {
+            native_vendors,
+            causeway,
+            scratch,
+            limit: options.limit(),
+            against_spec: options.against_spec,
+        })
+    }
+
+    /// Runs the program on one side.
+    pub(crate) fn run(&self, side: Side, launch: &Launch) -> Result<Finished, SetupError> {
+        let directory = launch.directory.as_deref().unwrap_or(self.scratch.path());
+        let mut command = Command::new(&launch.program);
+        command
+            .args(&launch.arguments)
+            .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+            .env_remove("CAUSEWAY_CONFIG")
+            .env_remove("CAUSEWAY_SERVERS")
+            .current_dir(directory);
+        match (side, &self.causeway) {
+            (Side::Native, _) | (Side::Causeway, Target::Native) => {
+                command.env("OCL_ICD_VENDORS", with_slash(&self.native_vendors));
+            }
+            (Side::Causeway, Target::Own { daemon, vendors }) => {
+                command
+                    .env("OCL_ICD_VENDORS", with_slash(vendors))
+                    .env("CAUSEWAY_SERVERS", daemon.address()?);
+            }
+            (Side::Causeway, Target::Given { address, vendors }) => {
+                command
+                    .env("OCL_ICD_VENDORS", with_slash(vendors))
+                    .env("CAUSEWAY_SERVERS", address);
+            }
+        }
+        process::run(&mut command, launch.limit.unwrap_or(self.limit))
+            .map_err(io_error(format!("cannot run {}", launch.program.display())))
+    }
+
+    /// Whether the second side is Causeway at all.
+    pub(crate) fn is_causeway(&self) -> bool {
+        !matches!(self.causeway, Target::Native)
+    }
+
+    /// How our daemon died, if it has.
+    pub(crate) fn obituary(&self) -> Option<String> {
+        match &self.causeway {
+            Target::Own { daemon, .. } => daemon.obituary(),
+            _ => None,
+        }
+    }
+
+    /// A fresh directory of the run; removed with it.
+    pub(crate) fn fresh_directory(&self) -> Result<PathBuf, SetupError> {
+        tempfile::Builder::new()
+            .tempdir_in(self.scratch.path())
+            .map(TempDir::keep)
+            .map_err(io_error("no temporary directory"))
+    }
+}
+
+/// The runner's own place under `target/`, or under the system's temporary
+/// directory where the runner lies somewhere else.
+pub(crate) fn work_directory() -> PathBuf {
+    let beside = beside_runner();
+    match beside.parent() {
+        Some(target) if target.file_name() == Some(OsStr::new("target")) => {
+            target.join("conformance")
+        }
+        _ => env::temp_dir().join("causeway-conformance"),
+    }
+}
+
+fn beside_runner() -> PathBuf {
+    let runner = env::current_exe().unwrap_or_default();
+    runner.parent().unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Loaders take a directory by its trailing slash.
+fn with_slash(directory: &Path) -> PathBuf {
+    directory.join("")
+}
+
+/// The directory of library and daemon: the runner's. Run by cargo, brings them up
+/// to date first, so that a stale daemon is never what gets tested.
+fn build_beside(options: &Options) -> Result<PathBuf, SetupError> {
+    let beside = beside_runner();
+    let complete = beside.join("libcauseway.so").exists() && beside.join("causewayd").exists();
+    let given = options.library.is_some() && (options.daemon.is_some() || options.server.is_some());
+    if given || (complete && env::var_os("CARGO").is_none()) {
+        return Ok(beside);
+    }
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args([
+        "build",
+        "--quiet",
+        "--package",
+        "causewayd",
+        "--package",
+        "causeway-icd",
+    ]);
+    build.args([
+        "--manifest-path",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"),
+    ]);
+    if beside.file_name() == Some(OsStr::new("release")) {
+        build.arg("--release");
+    }
+    let output = build.output().map_err(io_error("cannot run cargo"))?;
+    if !output.status.success() {
+        return Err(SetupError::Build {
+            program: "causewayd and libcauseway.so".into(),
+            output: String::from_utf8_lossy(&output.stderr).into_owned(),
+        });
+    }
+    Ok(beside)
+}
+
+/// A directory with an `.icd` file that names the library.
+fn vendors_of(library: &Path, scratch: &Path) -> Result<PathBuf, SetupError> {
+    let library = fs::canonicalize(library)
+        .map_err(|_| SetupError::Missing(format!("there is no {}", library.display())))?;
+    let vendors = scratch.join("causeway-vendors");
+    fs::create_dir(&vendors).map_err(io_error("cannot make the vendors directory"))?;
+    fs::write(
+        vendors.join("causeway.icd"),
+        format!("{}\n", library.display()),
+    )
+    .map_err(io_error("cannot write causeway.icd"))?;
+    Ok(vendors)
+}
+
+/// A directory with the system's drivers, but without an installed Causeway:
+/// PoCL alone where it is, else all others.
+fn native_only(scratch: &Path) -> Result<PathBuf, SetupError> {
+    let vendors = scratch.join("native-vendors");
+    fs::create_dir(&vendors).map_err(io_error("cannot make the vendors directory"))?;
+    let system = Path::new("/etc/OpenCL/vendors");
+    let mut drivers: Vec<(PathBuf, String)> = fs::read_dir(system)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension() == Some(OsStr::new("icd")))
+        .filter_map(|path| fs::read_to_string(&path).ok().map(|text| (path, text)))
+        .filter(|(_, text)| !text.contains("libcauseway"))
+        .collect();
+    if drivers.iter().any(|(_, text)| text.contains("pocl")) {
+        drivers.retain(|(_, text)| text.contains("pocl"));
+    }
+    if drivers.is_empty() {
+        return Err(SetupError::Missing(format!(
+            "no driver in {}; name a directory with --native-vendors",
+            system.display()
+        )));
+    }
+    for (path, text) in drivers {
+        if let Some(name) = path.file_name() {
+            fs::write(vendors.join(name), text).map_err(io_error("cannot copy an .icd file"))?;
+        }
+    }
+    Ok(vendors)
+}

@@ -1,0 +1,496 @@
+//! Every line of `clinfo`, and the short table of differences that are right.
+//!
+//! Each line becomes a key (its label under the labels above it) and a value. A
+//! line that differs must be in [`RIGHT`], and then be what the table demands.
+
+use std::collections::BTreeMap;
+
+use crate::SetupError;
+use crate::case::{Case, Verdict};
+use crate::programs::Programs;
+use crate::sides::{Launch, Side, Sides};
+use crate::suite::on_path;
+
+/// What a line that may differ has to say through Causeway.
+#[derive(Clone, Copy)]
+enum Demand {
+    /// Exactly this.
+    Is(&'static str),
+    /// This at its beginning.
+    Starts(&'static str),
+    /// This word among others.
+    Has(&'static str),
+    /// No word that the native line lacks.
+    FewerWords,
+    /// Anything, or no such line.
+    Anything,
+}
+
+use Demand::{Anything, FewerWords, Has, Is, Starts};
+
+/// Differences that are right: the name in `clinfo --raw`, a part of the label in
+/// plain `clinfo`, what the line must say, and why. A name that ends in `*` stands
+/// for all that begin so; the plain label is demanded nothing of, as the raw line
+/// says the same.
+const RIGHT: &[(&str, &str, Demand, &str)] = &[
+    (
+        "CL_PLATFORM_NAME",
+        "Platform Name",
+        Is("Causeway"),
+        "the platform is ours",
+    ),
+    (
+        "CL_PLATFORM_VENDOR",
+        "Platform Vendor",
+        Anything,
+        "the platform is ours",
+    ),
+    (
+        "CL_PLATFORM_VERSION",
+        "Platform Version",
+        Starts("OpenCL 3.0"),
+        "the version of our runtime",
+    ),
+    (
+        "CL_PLATFORM_NUMERIC_VERSION",
+        "Platform Numeric Version",
+        Anything,
+        "the same as a number",
+    ),
+    (
+        "CL_PLATFORM_EXTENSIONS*",
+        "Platform Extensions",
+        Has("cl_khr_icd"),
+        "those of our platform",
+    ),
+    (
+        "CL_PLATFORM_ICD_SUFFIX_KHR",
+        "function suffix",
+        Anything,
+        "each driver has its own suffix",
+    ),
+    (
+        "CL_DEVICE_EXTENSIONS*",
+        "Device Extensions",
+        FewerWords,
+        "only what can be forwarded",
+    ),
+    (
+        "CL_DEVICE_OPENCL_C_FEATURES",
+        "OpenCL C features",
+        FewerWords,
+        "image features are absent",
+    ),
+    (
+        "CL_DEVICE_IMAGE*",
+        "Image support",
+        Anything,
+        "images are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_IMAGE_SUPPORT",
+        "Image support",
+        Is("CL_FALSE"),
+        "images are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_MAX_SAMPLERS",
+        "samplers",
+        Anything,
+        "images are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_MAX_READ_IMAGE_ARGS",
+        "read image args",
+        Anything,
+        "images are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_MAX_WRITE_IMAGE_ARGS",
+        "write image args",
+        Anything,
+        "images are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_MAX_READ_WRITE_IMAGE_ARGS",
+        "read/write image args",
+        Anything,
+        "images are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_SVM_CAPABILITIES",
+        "Shared Virtual Memory",
+        Is(""),
+        "addresses of client and node are not the same",
+    ),
+    (
+        "CL_DEVICE_HOST_UNIFIED_MEMORY",
+        "Unified memory",
+        Is("CL_FALSE"),
+        "the program's memory is on another machine",
+    ),
+    (
+        "CL_DEVICE_EXECUTION_CAPABILITIES",
+        "native kernels",
+        Is("CL_EXEC_KERNEL"),
+        "native kernels are functions of the program",
+    ),
+    (
+        "CL_DEVICE_PARTITION*",
+        "Device Partition",
+        Anything,
+        "sub-devices are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_COMMAND_BUFFER*",
+        "Command buffer",
+        Anything,
+        "the extension is not forwarded",
+    ),
+    (
+        "CL_DEVICE_PIPE*",
+        "Pipe",
+        Anything,
+        "pipes are not forwarded",
+    ),
+    (
+        "CL_DEVICE_MAX_PIPE_ARGS",
+        "pipe args",
+        Anything,
+        "pipes are not forwarded",
+    ),
+    (
+        "CL_DEVICE_IL*",
+        "IL",
+        Anything,
+        "intermediate languages are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_SPIR_VERSIONS",
+        "SPIR versions",
+        Anything,
+        "the extension is not forwarded",
+    ),
+    (
+        "CL_DEVICE_PCI*",
+        "PCI",
+        Anything,
+        "a bus on another machine",
+    ),
+    (
+        "CL_DEVICE_TOPOLOGY*",
+        "topology",
+        Anything,
+        "a bus on another machine",
+    ),
+    (
+        "CL_DEVICE_LUID*",
+        "LUID",
+        Anything,
+        "names a device to the local system",
+    ),
+    (
+        "CL_DEVICE_EXTERNAL*",
+        "External",
+        Anything,
+        "handles of another machine's kernel",
+    ),
+    (
+        "CL_DEVICE_SEMAPHORE*",
+        "Semaphore",
+        Anything,
+        "the extension is not forwarded",
+    ),
+    (
+        "CL_DEVICE_INTEGRATED_MEMORY_NV",
+        "Integrated memory",
+        Anything,
+        "not this host's memory",
+    ),
+    (
+        "CL_DEVICE_MAX_NUM_SUB_GROUPS",
+        "Max sub-groups",
+        Anything,
+        "sub-groups are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_SUB_GROUP*",
+        "Sub-group",
+        Anything,
+        "sub-groups are not forwarded yet",
+    ),
+    (
+        "CL_DEVICE_QUEUE_ON_DEVICE*",
+        "Queue properties (on device)",
+        Anything,
+        "no device queues",
+    ),
+    (
+        "CL_DEVICE_MAX_ON_DEVICE*",
+        "on device",
+        Anything,
+        "no device queues",
+    ),
+    (
+        "CL_DEVICE_DEVICE_ENQUEUE*",
+        "Device enqueue",
+        Anything,
+        "no device queues",
+    ),
+];
+
+/// Labels of plain `clinfo` above which a whole block belongs to its first line, or
+/// that speak of our platform by name.
+const RIGHT_BLOCKS: &[&str] = &["NULL platform behavior"];
+
+pub(super) fn cases(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
+    if !on_path("clinfo") {
+        return Ok(vec![Case::skipped("clinfo", "clinfo is not installed")]);
+    }
+    Ok(vec![
+        Case::new("clinfo/raw", |sides| {
+            compare(sides, &["--raw"], raw_lines, right_raw)
+        }),
+        Case::new("clinfo/plain", |sides| {
+            compare(sides, &[], plain_lines, right_plain)
+        }),
+        Case::new("clinfo/list", compare_list),
+    ])
+}
+
+type Lines = BTreeMap<String, String>;
+type Judge = fn(&str, &str, &str) -> bool;
+
+fn compare(
+    sides: &Sides,
+    arguments: &[&str],
+    lines: fn(&str) -> Lines,
+    right: Judge,
+) -> Result<Verdict, SetupError> {
+    let launch = Launch::new("clinfo").args(arguments.iter().copied());
+    let native = sides.run(Side::Native, &launch)?;
+    let causeway = sides.run(Side::Causeway, &launch)?;
+    if native.exit != causeway.exit {
+        return Ok(Verdict::Failed(format!(
+            "native: {}, causeway: {}\n{}",
+            native.exit,
+            causeway.exit,
+            causeway.tail()
+        )));
+    }
+    let (wrong, count) = differences(&lines(&native.stdout), &lines(&causeway.stdout), right);
+    Ok(if !wrong.is_empty() {
+        Verdict::Failed(wrong.join("\n"))
+    } else if count > 0 {
+        Verdict::Noted(format!(
+            "{count} lines differ as the table of the suite says"
+        ))
+    } else {
+        Verdict::Passed
+    })
+}
+
+/// The differences that the table does not cover, and how many it does.
+fn differences(native: &Lines, causeway: &Lines, right: Judge) -> (Vec<String>, usize) {
+    let nothing = String::new();
+    let mut wrong = Vec::new();
+    let mut covered = 0;
+    for (key, theirs) in native {
+        let ours = causeway.get(key);
+        if ours == Some(theirs) {
+            continue;
+        }
+        if right(key, theirs, ours.unwrap_or(&nothing)) {
+            covered += 1;
+            continue;
+        }
+        wrong.push(format!(
+            "{key}\n  native:   {theirs}\n  causeway: {}",
+            ours.map_or("(no such line)", String::as_str)
+        ));
+    }
+    for (key, ours) in causeway
+        .iter()
+        .filter(|(key, _)| !native.contains_key(*key))
+    {
+        if right(key, "", ours) {
+            covered += 1;
+        } else {
+            wrong.push(format!(
+                "{key}\n  native:   (no such line)\n  causeway: {ours}"
+            ));
+        }
+    }
+    (wrong, covered)
+}
+
+/// `[POCL/0]  NAME  value`: the driver's suffix is taken out of the tag.
+fn raw_lines(text: &str) -> Lines {
+    let mut lines = Lines::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let (tag, rest) = match line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((tag, rest)) => (tag.rsplit('/').next().unwrap_or_default(), rest),
+            None => ("platform", line),
+        };
+        let rest = rest.trim();
+        let (name, value) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        insert(&mut lines, format!("{tag} {name}"), value.trim());
+    }
+    lines
+}
+
+/// A label under the labels that are indented less; lines without a label go on
+/// with the value above.
+fn plain_lines(text: &str) -> Lines {
+    let mut lines = Lines::new();
+    let mut above: Vec<(usize, String)> = Vec::new();
+    let mut last = String::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let indent = line.len() - line.trim_start().len();
+        if indent > 20 {
+            if let Some(value) = lines.get_mut(&last) {
+                value.push('\n');
+                value.push_str(&squeeze(line));
+            }
+            continue;
+        }
+        let rest = line.trim();
+        let (label, value) = rest.split_once("  ").unwrap_or((rest, ""));
+        above.retain(|(other, _)| *other < indent);
+        let path: Vec<&str> = above.iter().map(|(_, label)| label.as_str()).collect();
+        let key = if path.is_empty() {
+            label.to_owned()
+        } else {
+            format!("{} / {label}", path.join(" / "))
+        };
+        above.push((indent, label.to_owned()));
+        last = insert(&mut lines, key, &squeeze(value));
+    }
+    lines
+}
+
+fn squeeze(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Puts the line in; a second one of the same key gets a number.
+fn insert(lines: &mut Lines, key: String, value: &str) -> String {
+    let mut free = key.clone();
+    let mut number = 1;
+    while lines.contains_key(&free) {
+        number += 1;
+        free = format!("{key} #{number}");
+    }
+    lines.insert(free.clone(), value.to_owned());
+    free
+}
+
+fn right_raw(key: &str, native: &str, causeway: &str) -> bool {
+    let name = key.split(' ').nth(1).unwrap_or_default();
+    let exact = RIGHT.iter().find(|(raw, ..)| *raw == name);
+    let begun = || {
+        RIGHT.iter().find(|(raw, ..)| {
+            raw.strip_suffix('*')
+                .is_some_and(|beginning| name.starts_with(beginning))
+        })
+    };
+    exact
+        .or_else(begun)
+        .is_some_and(|(_, _, demand, _)| meets(*demand, native, causeway))
+}
+
+fn right_plain(key: &str, _: &str, _: &str) -> bool {
+    RIGHT.iter().any(|(_, label, ..)| key.contains(label))
+        || RIGHT_BLOCKS.iter().any(|block| key.starts_with(block))
+}
+
+fn meets(demand: Demand, native: &str, causeway: &str) -> bool {
+    let word = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
+    match demand {
+        Is(text) => causeway == text,
+        Starts(text) => causeway.starts_with(text),
+        Has(text) => causeway.split_whitespace().any(|found| word(found) == text),
+        FewerWords => causeway
+            .split_whitespace()
+            .all(|ours| native.split_whitespace().any(|theirs| theirs == ours)),
+        Anything => true,
+    }
+}
+
+/// `clinfo -l`: the devices' names under our platform's.
+fn compare_list(sides: &Sides) -> Result<Verdict, SetupError> {
+    let launch = Launch::new("clinfo").args(["-l"]);
+    let native = sides.run(Side::Native, &launch)?;
+    let causeway = sides.run(Side::Causeway, &launch)?;
+    let devices = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| line.contains("Device #"))
+            .map(ToOwned::to_owned)
+            .collect()
+    };
+    if !causeway.succeeded() {
+        return Ok(Verdict::Failed(format!(
+            "{}\n{}",
+            causeway.exit,
+            causeway.tail()
+        )));
+    }
+    let (theirs, ours) = (devices(&native.stdout), devices(&causeway.stdout));
+    if theirs != ours {
+        return Ok(Verdict::Failed(format!(
+            "native: {theirs:?}\ncauseway: {ours:?}"
+        )));
+    }
+    if sides.is_causeway() && !causeway.stdout.contains("Platform #0: Causeway") {
+        return Ok(Verdict::Failed(format!(
+            "no platform Causeway:\n{}",
+            causeway.stdout
+        )));
+    }
+    Ok(Verdict::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_lines_lose_the_suffix() {
+        let lines = raw_lines("#PLATFORMS   1\n[POCL/0]   CL_DEVICE_NAME    a device\n");
+        assert_eq!(lines["platform #PLATFORMS"], "1");
+        assert_eq!(lines["0 CL_DEVICE_NAME"], "a device");
+    }
+
+    #[test]
+    fn plain_lines_know_what_they_stand_under() {
+        let text = "Number of devices          1\n  Queue properties (on host)     \n    \
+                    Profiling                  Yes\n  Queue properties (on device)   \n    \
+                    Profiling                  No\n  Names           one\n\
+                    \u{20}                                      two\n";
+        let lines = plain_lines(text);
+        assert_eq!(
+            lines["Number of devices / Queue properties (on host) / Profiling"],
+            "Yes"
+        );
+        assert_eq!(
+            lines["Number of devices / Queue properties (on device) / Profiling"],
+            "No"
+        );
+        assert_eq!(lines["Number of devices / Names"], "one\ntwo");
+    }
+
+    #[test]
+    fn a_line_outside_the_table_is_wrong() {
+        let native = raw_lines("[A/0] CL_DEVICE_NAME one\n[A/0] CL_DEVICE_SVM_CAPABILITIES X\n");
+        let causeway = raw_lines("[B/0] CL_DEVICE_NAME two\n[B/0] CL_DEVICE_SVM_CAPABILITIES \n");
+        let (wrong, covered) = differences(&native, &causeway, right_raw);
+        assert_eq!((wrong.len(), covered), (1, 1));
+        assert!(wrong[0].starts_with("0 CL_DEVICE_NAME"));
+    }
+
+    #[test]
+    fn extensions_may_only_go() {
+        assert!(meets(FewerWords, "a b c", "a c"));
+        assert!(!meets(FewerWords, "a b c", "a d"));
+    }
+}

@@ -1,0 +1,70 @@
+//! The Mandelbrot program: the bytes of its picture.
+
+use std::fs;
+
+use crate::SetupError;
+use crate::case::{Case, Verdict};
+use crate::io_error;
+use crate::process::Finished;
+use crate::programs::Programs;
+use crate::sides::{Launch, Side, Sides};
+
+/// Pictures: width, height, iterations.
+const PICTURES: [(u32, u32, u32); 3] = [(1024, 768, 500), (333, 217, 100), (1, 1, 1)];
+
+pub(super) fn cases(programs: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
+    let program = programs.path("mandelbrot")?;
+    Ok(PICTURES
+        .into_iter()
+        .map(|(width, height, iterations)| {
+            let program = program.clone();
+            Case::new(format!("mandelbrot/{width}x{height}"), move |sides| {
+                let draw = |side| -> Result<(Finished, Vec<u8>), SetupError> {
+                    let directory = sides.fresh_directory()?;
+                    let launch = Launch::new(&program).directory(&directory).args([
+                        "--width".to_owned(),
+                        width.to_string(),
+                        "--height".to_owned(),
+                        height.to_string(),
+                        "--iterations".to_owned(),
+                        iterations.to_string(),
+                    ]);
+                    let finished = sides.run(side, &launch)?;
+                    let picture = if finished.succeeded() {
+                        fs::read(directory.join("mandelbrot.png"))
+                            .map_err(io_error("cannot read the picture"))?
+                    } else {
+                        Vec::new()
+                    };
+                    Ok((finished, picture))
+                };
+                let (native, native_picture) = draw(Side::Native)?;
+                let (causeway, causeway_picture) = draw(Side::Causeway)?;
+                Ok(judge(
+                    &native,
+                    &native_picture,
+                    &causeway,
+                    &causeway_picture,
+                ))
+            })
+        })
+        .collect())
+}
+
+fn judge(native: &Finished, theirs: &[u8], causeway: &Finished, ours: &[u8]) -> Verdict {
+    if !native.succeeded() {
+        return Verdict::Failed(format!("native: {}\n{}", native.exit, native.tail()));
+    }
+    if !causeway.succeeded() {
+        return Verdict::Failed(format!("causeway: {}\n{}", causeway.exit, causeway.tail()));
+    }
+    if theirs == ours {
+        return Verdict::Passed;
+    }
+    let at = theirs.iter().zip(ours).take_while(|(a, b)| a == b).count();
+    Verdict::Failed(format!(
+        "the pictures differ from byte {at} on ({} and {} bytes)",
+        theirs.len(),
+        ours.len()
+    ))
+}

@@ -1,0 +1,250 @@
+//! PyOpenCL's own tests: what passes natively must pass through Causeway.
+//!
+//! The wheel (with its own OpenCL loader inside) and the source archive (with the
+//! tests) come from PyPI by pip, exact versions, into `target/conformance/pyopencl`.
+//! Tests that fail or are skipped natively judge nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::SetupError;
+use crate::case::{Case, Verdict};
+use crate::io_error;
+use crate::process::{self, Finished};
+use crate::programs::Programs;
+use crate::sides::{Launch, Side, Sides, work_directory};
+use crate::suite::on_path;
+
+const PYOPENCL: &str = "pyopencl==2025.2.7";
+const ARCHIVE: &str = "pyopencl-2025.2.7";
+const OTHERS: [&str; 5] = [
+    "numpy==2.2.6",
+    "pytest==8.4.2",
+    "mako==1.3.10",
+    "pytools==2025.2.5",
+    "siphash24==1.8",
+];
+
+/// The test files, quick ones first.
+const FILES: [&str; 7] = [
+    "test_wrapper",
+    "test_enqueue_copy",
+    "test_arrays_in_structs",
+    "test_clmath",
+    "test_clrandom",
+    "test_algorithm",
+    "test_array",
+];
+
+/// Tests that pass natively and must not through Causeway: a part of the name, and why.
+const RIGHT: &[(&str, &str)] = &[];
+
+/// One file's tests on one side; the longest takes minutes on two cores.
+const LIMIT: Duration = Duration::from_secs(1500);
+
+/// One call of pip.
+const INSTALL_LIMIT: Duration = Duration::from_secs(400);
+
+pub(super) fn cases(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
+    if !on_path("python3") {
+        return Ok(vec![Case::skipped("pyopencl", "python3 is not installed")]);
+    }
+    let place = work_directory().join("pyopencl");
+    if let Err(error) = install(&place) {
+        return Ok(vec![Case::skipped(
+            "pyopencl",
+            format!("cannot install it: {error}"),
+        )]);
+    }
+    Ok(FILES
+        .into_iter()
+        .map(|file| {
+            let place = place.clone();
+            Case::new(format!("pyopencl/{file}"), move |sides| {
+                compare(sides, &place, file)
+            })
+        })
+        .collect())
+}
+
+/// Brings wheel, archive and plugin into the place, unless they are there.
+fn install(place: &Path) -> Result<(), String> {
+    let done = place.join(format!("{ARCHIVE}.done"));
+    if !done.exists() {
+        let _ = fs::remove_dir_all(place);
+        fs::create_dir_all(place).map_err(|error| error.to_string())?;
+        let python = place.join("venv/bin/python");
+        step(
+            Command::new("python3")
+                .args(["-m", "venv"])
+                .arg(place.join("venv")),
+        )?;
+        step(
+            Command::new(&python)
+                .args(["-m", "pip", "install", "-q", PYOPENCL])
+                .args(OTHERS),
+        )?;
+        step(
+            Command::new(&python)
+                .args(["-m", "pip", "download", "-q", "--no-deps"])
+                .args(["--no-binary", "pyopencl", PYOPENCL, "-d"])
+                .arg(place),
+        )?;
+        step(
+            Command::new("tar")
+                .arg("xzf")
+                .arg(place.join(format!("{ARCHIVE}.tar.gz")))
+                .arg("-C")
+                .arg(place),
+        )?;
+        // Beside the package's sources Python would import those instead of the wheel.
+        step(
+            Command::new("cp")
+                .arg("-r")
+                .arg(place.join(ARCHIVE).join("test"))
+                .arg(place),
+        )?;
+        fs::write(&done, "").map_err(|error| error.to_string())?;
+    }
+    let plugin = include_str!("../../programs/outcomes.py");
+    fs::write(place.join("test/outcomes.py"), plugin).map_err(|error| error.to_string())
+}
+
+fn step(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let finished =
+        process::run(command, INSTALL_LIMIT).map_err(|error| format!("{program}: {error}"))?;
+    if finished.succeeded() {
+        return Ok(());
+    }
+    let last = finished
+        .tail()
+        .lines()
+        .next_back()
+        .unwrap_or_default()
+        .to_owned();
+    Err(format!("{program}: {}: {last}", finished.exit))
+}
+
+/// Test name → outcome.
+type Outcomes = BTreeMap<String, String>;
+
+fn compare(sides: &Sides, place: &Path, file: &str) -> Result<Verdict, SetupError> {
+    let (native_run, native) = run(sides, Side::Native, place, file)?;
+    let (causeway_run, causeway) = run(sides, Side::Causeway, place, file)?;
+    let passing: Vec<&String> = native
+        .iter()
+        .filter(|(_, outcome)| *outcome == "passed")
+        .map(|(name, _)| name)
+        .collect();
+    if passing.is_empty() {
+        return Ok(Verdict::Skipped(format!(
+            "no test passes natively ({}): {}",
+            native_run.exit,
+            native_run.tail().lines().next_back().unwrap_or_default()
+        )));
+    }
+    let mut wrong = Vec::new();
+    let mut right = Vec::new();
+    for name in &passing {
+        let outcome = causeway.get(*name).map_or("not run", String::as_str);
+        if outcome == "passed" {
+            continue;
+        }
+        match RIGHT.iter().find(|(part, _)| name.contains(part)) {
+            Some((_, reason)) => right.push(format!("{name}: {outcome}: {reason}")),
+            None => wrong.push(format!("{name}: {outcome}")),
+        }
+    }
+    let count = format!(
+        "{} tests pass natively, {} of them through Causeway; {:.0} s and {:.0} s",
+        passing.len(),
+        passing.len() - wrong.len() - right.len(),
+        native_run.took.as_secs_f64(),
+        causeway_run.took.as_secs_f64()
+    );
+    if wrong.is_empty() {
+        right.insert(0, count);
+        return Ok(Verdict::Noted(right.join("\n")));
+    }
+    let output = work_directory().join(format!("logs/pyopencl-{file}.log"));
+    fs::write(&output, &causeway_run.stdout).map_err(io_error("cannot keep pytest's output"))?;
+    Ok(Verdict::Failed(format!(
+        "{count}; {}\n{}\nits output: {}",
+        causeway_run.exit,
+        wrong.join("\n"),
+        output.display()
+    )))
+}
+
+fn run(
+    sides: &Sides,
+    side: Side,
+    place: &Path,
+    file: &str,
+) -> Result<(Finished, Outcomes), SetupError> {
+    let outcomes = sides.fresh_directory()?.join("outcomes");
+    let python: PathBuf = place.join("venv/bin/python");
+    let launch = Launch::new(python)
+        .args([
+            "-m",
+            "pytest",
+            "-q",
+            "--tb=short",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "outcomes",
+        ])
+        .args([format!("{file}.py")])
+        .directory(place.join("test"))
+        .env("OUTCOMES", outcomes.to_string_lossy())
+        .env("PYTHONPATH", ".")
+        .env("PYOPENCL_NO_CACHE", "1")
+        .limit(LIMIT);
+    let finished = sides.run(side, &launch)?;
+    let text = fs::read_to_string(&outcomes).unwrap_or_default();
+    let outcomes = text
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(outcome, name)| (without_platform(name), outcome.to_owned()))
+        .collect();
+    Ok((finished, outcomes))
+}
+
+/// Test names carry the device and the platform; the platform is what differs.
+fn without_platform(name: &str) -> String {
+    let mut plain = name.to_owned();
+    for mark in [" on '", "pyopencl.Platform '"] {
+        let mut from = 0;
+        while let Some(start) = plain[from..].find(mark).map(|at| from + at + mark.len()) {
+            let end = plain[start..]
+                .find('\'')
+                .map_or(plain.len(), |at| start + at);
+            plain.replace_range(start..end, "");
+            from = start;
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_on_both_platforms() {
+        let on = |platform: &str| {
+            without_platform(&format!(
+                "test_a.py::test_b[<context factory for <pyopencl.Device 'd' on '{platform}'>>-1]"
+            ))
+        };
+        assert_eq!(on("Portable Computing Language"), on("Causeway"));
+        assert!(on("x").ends_with("'d' on ''>>-1]"));
+        let platform = without_platform("test_unload[<pyopencl.Platform 'Causeway'>]");
+        assert_eq!(platform, "test_unload[<pyopencl.Platform ''>]");
+    }
+}
