@@ -45,6 +45,10 @@ typedef cl_command_queue (*create_queue)(cl_context, cl_device_id, cl_command_qu
                                          cl_int *);
 typedef cl_mem (*create_buffer)(cl_context, cl_mem_flags, size_t, void *, cl_int *);
 typedef cl_event (*create_user_event)(cl_context, cl_int *);
+typedef cl_program (*create_program)(cl_context, cl_uint, const char **, const size_t *, cl_int *);
+typedef cl_int (*build_program)(cl_program, cl_uint, const cl_device_id *, const char *,
+                                void (*)(cl_program, void *), void *);
+typedef cl_kernel (*create_kernel)(cl_program, const char *, cl_int *);
 typedef cl_int (*release)(void *);
 
 /* Where a name stands among the arguments, which are in slot order. */
@@ -83,6 +87,18 @@ static int objects(char **names, void **table, cl_device_id device, const struct
     CHECK(code == CL_SUCCESS);
     CHECK_HEAD(event);
 
+    const char *source = "kernel void k(global int *p) { *p = 1; }";
+    cl_program program =
+        CALL("clCreateProgramWithSource", create_program, context, 1, &source, NULL, &code);
+    CHECK(code == CL_SUCCESS);
+    CHECK_HEAD(program);
+    CHECK(CALL("clBuildProgram", build_program, program, 0, NULL, "", NULL, NULL) == CL_SUCCESS);
+    cl_kernel kernel = CALL("clCreateKernel", create_kernel, program, "k", &code);
+    CHECK(code == CL_SUCCESS);
+    CHECK_HEAD(kernel);
+
+    CHECK(CALL("clReleaseKernel", release, kernel) == CL_SUCCESS);
+    CHECK(CALL("clReleaseProgram", release, program) == CL_SUCCESS);
     CHECK(CALL("clReleaseEvent", release, event) == CL_SUCCESS);
     CHECK(CALL("clReleaseMemObject", release, buffer) == CL_SUCCESS);
     CHECK(CALL("clReleaseCommandQueue", release, queue) == CL_SUCCESS);
