@@ -71,6 +71,12 @@ impl Event {
         }
     }
 
+    /// Whether the driver has said that the command ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// What a finished read brought; empty before its end and for every other command.
     #[must_use]
     pub fn take_contents(&self) -> Bytes {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::pinned::PinnedPart;
+use super::pinned::{PinnedPart, Slot};
 
 /// Memory for one transfer between host and device.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub enum Host {
     /// A part of a pinned slab, for devices with memory of their own.
     Pinned(PinnedPart),
     /// A pinned chunk of a staging ring, shared with the sockets.
-    Chunk(Arc<PinnedPart>),
+    Chunk(Arc<Slot>),
 }
 
 impl Host {
@@ -48,7 +48,7 @@ impl Host {
             Host::Source(bytes) => bytes.len(),
             Host::Target(bytes) => bytes.len(),
             Host::Pinned(part) => part.length(),
-            Host::Chunk(part) => part.length(),
+            Host::Chunk(slot) => slot.length(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Host {
             Host::Source(bytes) => bytes.as_ptr(),
             Host::Target(bytes) => bytes.as_ptr(),
             Host::Pinned(part) => part.pointer(),
-            Host::Chunk(part) => part.pointer(),
+            Host::Chunk(slot) => slot.pointer(),
         }
     }
 
@@ -68,7 +68,7 @@ impl Host {
             Host::Source(_) => null_mut(),
             Host::Target(bytes) => bytes.as_mut_ptr(),
             Host::Pinned(part) => part.pointer(),
-            Host::Chunk(part) => part.pointer(),
+            Host::Chunk(slot) => slot.pointer(),
         }
     }
 

@@ -16,6 +16,10 @@ use opencl_sys::{
 use super::info;
 use super::library::{LoadError, check, cl, load};
 
+/// Set to anything, this treats every device as one with memory of its own: transfers then go through
+/// pinned staging. For tests and diagnosis on machines without such a device.
+pub const STAGING: &str = "CAUSEWAYD_STAGING";
+
 /// Every platform of the node and its root devices.
 #[derive(Debug, Default)]
 pub struct Node {
@@ -200,7 +204,7 @@ impl Device {
             .info(CL_DEVICE_VERSION)
             .map(info::text)
             .unwrap_or_default();
-        device.direct_memory = cpu || unified;
+        device.direct_memory = (cpu || unified) && std::env::var_os(STAGING).is_none();
         // "OpenCL 1.2 …": two numbers after the first blank.
         device.modern = version.get(7..8).is_some_and(|major| major >= "2");
         device

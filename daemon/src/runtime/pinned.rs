@@ -4,8 +4,9 @@
 //! everything before has run (NVIDIA). Small transfers take parts of a slab; a slab is used again when
 //! all its parts are free. Invariant: parts never overlap, and a part keeps its slab mapped.
 
-use std::sync::Arc;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
@@ -141,5 +142,78 @@ impl PinnedPool {
             offset,
             length,
         })
+    }
+}
+
+/// Equal pinned chunks of 1 MiB, all mapped from the start; used again as they are dropped.
+pub struct Ring {
+    free: Mutex<Vec<PinnedPart>>,
+    freed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// A chunk of a ring, back in it when dropped.
+pub struct Slot {
+    part: ManuallyDrop<PinnedPart>,
+    ring: Arc<Ring>,
+}
+
+impl Ring {
+    /// Allocates and maps `count` chunks. Blocks.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(context: &Context, device: Device, count: usize) -> Result<Arc<Ring>, Status> {
+        let pool = PinnedPool::new(context, device, count)?;
+        let parts: Option<Vec<PinnedPart>> = (0..count).map(|_| pool.take(context, SLAB)).collect();
+        Ok(Arc::new(Ring {
+            free: Mutex::new(parts.ok_or(Status::OUT_OF_RESOURCES)?),
+            freed: OnceLock::new(),
+        }))
+    }
+
+    /// What to do whenever a chunk comes back; it must not enter the driver.
+    pub fn when_freed(&self, then: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.freed.set(then);
+    }
+
+    /// A free chunk, if there is one.
+    #[must_use]
+    pub fn take(self: &Arc<Self>) -> Option<Slot> {
+        let part = self.free.lock().pop()?;
+        Some(Slot {
+            part: ManuallyDrop::new(part),
+            ring: Arc::clone(self),
+        })
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Slot").field(&*self.part).finish()
+    }
+}
+
+impl Slot {
+    /// As [`PinnedPart::pointer`].
+    #[must_use]
+    pub fn pointer(&self) -> *mut u8 {
+        self.part.pointer()
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.part.length()
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; the field is not used afterwards.
+        let part = unsafe { ManuallyDrop::take(&mut self.part) };
+        self.ring.free.lock().push(part);
+        if let Some(then) = self.ring.freed.get() {
+            then();
+        }
     }
 }

@@ -105,6 +105,7 @@ pub enum Told {
 }
 
 pub struct Session {
+    daemon: u32,
     address: String,
     id: SessionId,
     secret: SessionSecret,
@@ -137,6 +138,7 @@ impl Session {
         let secret = SessionSecret(reply.session_secret.as_ref().try_into().unwrap());
         let commands = connect(&daemon.address, id, &secret, Purpose::Commands, 0);
         Session {
+            daemon: daemon.child.id(),
             address: daemon.address.clone(),
             id,
             secret,
@@ -474,4 +476,29 @@ pub fn bulk_data(lane: &mut TcpStream, transfer: u64, offset: u64, bytes: &[u8])
     };
     lane.write_all(&header.encode()).unwrap();
     lane.write_all(bytes).unwrap();
+}
+
+impl Session {
+    /// The process that serves this session: the daemon's child that is no supervisor.
+    pub fn worker(&self) -> u32 {
+        let children = children_of(self.daemon);
+        assert_eq!(children.len(), 1, "one session, one worker: {children:?}");
+        children[0]
+    }
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let stat = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            // After the name in brackets: state, parent.
+            let parent_of = stat(*pid).and_then(|s| {
+                let rest = s.rsplit_once(')')?.1.to_owned();
+                rest.split_whitespace().nth(1)?.parse::<u32>().ok()
+            });
+            parent_of == Some(parent)
+        })
+        .collect()
 }

@@ -93,6 +93,7 @@ fn enqueue(
         operation,
         role,
         bytes,
+        expects_bytes,
         ..
     } = prepared;
     let (queue_id, kept) = (queue.id, Arc::clone(&command));
@@ -102,6 +103,7 @@ fn enqueue(
         waits,
         operation,
         bytes,
+        expects_bytes,
     };
     let run = core.graph.submit(id, kept, queue_id, &names, role, task)?;
     if let Some(task) = run {

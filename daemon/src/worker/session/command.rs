@@ -42,8 +42,9 @@ pub(crate) struct Command {
     status: AtomicI32,
     native: OnceLock<Event>,
     outbox: Arc<Outbox>,
-    // What a bulk transfer does when its last native piece has ended.
-    after: OnceLock<Box<dyn Fn(Status) + Send + Sync>>,
+    // A bulk transfer's first and last native pieces, for its times.
+    first: OnceLock<Arc<Event>>,
+    last: OnceLock<Arc<Event>>,
 }
 
 impl Command {
@@ -61,7 +62,8 @@ impl Command {
             status: AtomicI32::new(OPEN),
             native: OnceLock::new(),
             outbox: Arc::clone(outbox),
-            after: OnceLock::new(),
+            first: OnceLock::new(),
+            last: OnceLock::new(),
         })
     }
 
@@ -93,9 +95,14 @@ impl Command {
         let _ = self.native.set(event);
     }
 
-    /// What to do, instead of completing, when the native event ends. Set before it is listened to.
-    pub(crate) fn when_ended(&self, then: Box<dyn Fn(Status) + Send + Sync>) {
-        let _ = self.after.set(then);
+    /// A bulk transfer's time begins with `event`.
+    pub(crate) fn began(&self, event: Arc<Event>) {
+        let _ = self.first.set(event);
+    }
+
+    /// A bulk transfer's time ends with `event`.
+    pub(crate) fn closed(&self, event: Arc<Event>) {
+        let _ = self.last.set(event);
     }
 
     /// The client set its user event; `false` when it was set before.
@@ -112,7 +119,7 @@ impl Command {
         }
         let failed = status.is_error();
         let times = if self.profiling && !failed {
-            self.native().and_then(Event::times)
+            self.times()
         } else {
             None
         };
@@ -135,6 +142,17 @@ impl Command {
         self.outbox.complete(completion, Some(Arc::clone(self)));
     }
 
+    fn times(&self) -> Option<Times> {
+        let last = self.last.get().map(|e| &**e).or(self.native())?.times()?;
+        match self.first.get() {
+            Some(first) => Some(Times {
+                ended: last.ended,
+                ..first.times()?
+            }),
+            None => Some(last),
+        }
+    }
+
     fn contents(&self, failed: bool) -> Bytes {
         let Some(event) = self.native() else {
             return Bytes::new();
@@ -153,9 +171,6 @@ impl Listener for Command {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
-        match self.after.get() {
-            Some(then) => then(status),
-            None => self.finish(status, String::new()),
-        }
+        self.finish(status, String::new());
     }
 }

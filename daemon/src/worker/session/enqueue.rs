@@ -34,6 +34,8 @@ pub(crate) struct Task {
     pub(crate) operation: Result<Operation, Status>,
     /// Bytes that it keeps in memory while it is held.
     pub(crate) bytes: usize,
+    /// A bulk write: the client holds bytes for it.
+    pub(crate) expects_bytes: bool,
 }
 
 /// What a task does.
@@ -89,6 +91,8 @@ pub(crate) struct Prepared {
     pub(crate) role: Role,
     /// Bytes that a held command keeps in memory.
     pub(crate) bytes: usize,
+    /// A bulk write: the client holds bytes for it.
+    pub(crate) expects_bytes: bool,
 }
 
 impl Prepared {
@@ -98,6 +102,7 @@ impl Prepared {
             kind: Kind::Plain,
             role: Role::ORDINARY,
             bytes: 0,
+            expects_bytes: false,
         }
     }
 }
@@ -201,6 +206,7 @@ fn write_buffer(write: WriteBuffer, objects: &Objects) -> Result<Prepared, Viola
         });
         return Ok(Prepared {
             kind: Kind::Bulk,
+            expects_bytes: true,
             ..Prepared::plain(operation)
         });
     }

@@ -18,6 +18,7 @@ use super::Violation;
 use super::arguments::Arguments;
 use super::hash::ById;
 use super::program::Program;
+use crate::bulk::Rings;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::kernel::Kernel as NativeKernel;
@@ -34,6 +35,7 @@ pub(crate) struct Context {
     pub(crate) devices: Vec<(DeviceIndex, Device)>,
     pub(crate) native: Result<NativeContext, Status>,
     pools: Mutex<HashMap<DeviceIndex, Arc<OnceLock<Option<PinnedPool>>>>>,
+    rings: Mutex<HashMap<DeviceIndex, Arc<Rings>>>,
 }
 
 impl Context {
@@ -49,6 +51,7 @@ impl Context {
             devices,
             native,
             pools: Mutex::default(),
+            rings: Mutex::default(),
         }
     }
 
@@ -73,6 +76,22 @@ impl Context {
         pool.get_or_init(|| PinnedPool::new(native, found, PINNED_SLABS).ok())
             .as_ref()?
             .take(native, length)
+    }
+
+    /// The staging rings of a device, made at their first use by the bulk thread.
+    ///
+    /// # Errors
+    /// What `make` says.
+    pub(crate) fn rings(
+        &self,
+        device: DeviceIndex,
+        make: impl FnOnce() -> Result<Arc<Rings>, Status>,
+    ) -> Result<Arc<Rings>, Status> {
+        if let Some(rings) = self.rings.lock().get(&device) {
+            return Ok(Arc::clone(rings));
+        }
+        let made = make()?;
+        Ok(Arc::clone(self.rings.lock().entry(device).or_insert(made)))
     }
 }
 

@@ -22,7 +22,7 @@ use super::graph::Step;
 use super::objects::{Kernel, Queue};
 use super::{Core, Shared};
 use crate::bulk;
-use crate::runtime::event::{Event, WaitList, listen};
+use crate::runtime::event::{Event, Listener, WaitList, listen};
 use crate::runtime::host::Host;
 
 /// Runs commands and remembers which queues to flush.
@@ -221,18 +221,15 @@ impl Drop for Runner<'_> {
     }
 }
 
-/// Has the command hear of its native event's end.
-pub(crate) fn watch(command: &Arc<Command>) {
-    if listen(command).is_err() {
+/// Has `listener` hear of its native event's end.
+pub(crate) fn watch<L: Listener>(listener: &Arc<L>) {
+    if listen(listener).is_err() {
         // A driver without callbacks for this event: a thread waits in its place.
-        let command = Arc::clone(command);
-        let _ = std::thread::Builder::new()
-            .name("wait".into())
-            .spawn(move || {
-                let waited = command.native().map_or(Ok(()), Event::wait);
-                let status = waited.err().unwrap_or(Status::SUCCESS);
-                crate::runtime::event::Listener::ended(command, status);
-            });
+        let listener = Arc::clone(listener);
+        super::spawn("wait", move || {
+            let waited = listener.event().map_or(Ok(()), Event::wait);
+            listener.ended(waited.err().unwrap_or(Status::SUCCESS));
+        });
     }
 }
 

@@ -1,0 +1,122 @@
+//! Which bytes of an incoming transfer have been granted, announced and received.
+//!
+//! Pure. Invariant: no byte is claimed twice and none beyond the credit, so when all have arrived
+//! nobody is still receiving.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+/// The account of one transfer.
+#[derive(Debug)]
+pub(super) struct Claims {
+    total: u64,
+    credit: u64,
+    arrived: u64,
+    // Start → end of what was announced; neighbours are joined.
+    claimed: BTreeMap<u64, u64>,
+}
+
+/// The peer sent what it was not granted, or sent it twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("bytes up to {0} came, beyond the credit")]
+    BeyondCredit(u64),
+    #[error("bytes from {0} came twice")]
+    Twice(u64),
+}
+
+impl Claims {
+    pub(super) fn new(total: u64) -> Claims {
+        Claims {
+            total,
+            credit: 0,
+            arrived: 0,
+            claimed: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn credit(&self) -> u64 {
+        self.credit
+    }
+
+    /// Raises the credit to `to`, at most everything; never lowers it.
+    pub(super) fn grant(&mut self, to: u64) {
+        self.credit = self.credit.max(to.min(self.total));
+    }
+
+    /// The peer announces bytes.
+    ///
+    /// # Errors
+    /// [`Refused`]: the connection has lost its sense.
+    pub(super) fn claim(&mut self, offset: u64, length: u64) -> Result<(), Refused> {
+        let end = offset.saturating_add(length);
+        if end > self.credit {
+            return Err(Refused::BeyondCredit(end));
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        let before = self.claimed.range(..end).next_back().map(|(s, e)| (*s, *e));
+        if let Some((_, before_end)) = before
+            && before_end > offset
+        {
+            return Err(Refused::Twice(offset));
+        }
+        let mut start = offset;
+        let mut stop = end;
+        if let Some((before_start, before_end)) = before
+            && before_end == offset
+        {
+            self.claimed.remove(&before_start);
+            start = before_start;
+        }
+        if let Some(after_end) = self.claimed.remove(&end) {
+            stop = after_end;
+        }
+        self.claimed.insert(start, stop);
+        Ok(())
+    }
+
+    /// Claimed bytes have been received; whether that was all.
+    pub(super) fn arrive(&mut self, length: u64) -> bool {
+        self.arrived += length;
+        self.arrived == self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn neighbours_are_joined_and_all_is_all() {
+        let mut claims = Claims::new(30);
+        assert_eq!(claims.claim(0, 1), Err(Refused::BeyondCredit(1)));
+        claims.grant(100);
+        assert_eq!(claims.credit(), 30);
+        for (offset, length) in [(10, 10), (0, 10), (20, 10)] {
+            assert_eq!(claims.claim(offset, length), Ok(()));
+        }
+        assert_eq!(claims.claimed.len(), 1);
+        assert!(!claims.arrive(20));
+        assert!(claims.arrive(10));
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_is_claimed_twice(ranges in proptest::collection::vec((0u64..40, 1u64..10), 1..30)) {
+            let mut claims = Claims::new(64);
+            claims.grant(44);
+            let mut seen = [false; 64];
+            for (offset, length) in ranges {
+                let range = offset as usize..(offset + length) as usize;
+                let free = range.end <= 44 && seen[range.clone()].iter().all(|s| !s);
+                prop_assert_eq!(claims.claim(offset, length).is_ok(), free);
+                if free {
+                    seen[range].fill(true);
+                }
+            }
+        }
+    }
+}

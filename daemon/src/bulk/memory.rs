@@ -1,0 +1,236 @@
+//! Bytes between a socket and memory that is not Rust's: a driver's mapping or a pinned chunk.
+//!
+//! The one place of this module with raw pointers. No reference to such memory is ever formed, because
+//! the device, the driver or another lane may look at it at the same time. Invariant: a
+//! [`Window`]'s memory is valid from its making until its owner gives it back, and owners count who is
+//! inside.
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::ptr::copy_nonoverlapping;
+
+use causeway_proto::region::Region;
+
+/// Rows shorter than this go through a scratch buffer instead of one system call each.
+const LONG_ROW: u64 = 16 << 10;
+
+/// Memory that holds the bytes of a region, with its gaps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    // Address of the region's first byte.
+    first: *mut u8,
+    region: Region,
+}
+
+// SAFETY: a window is an address; who uses it follows the module's invariant on any thread.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// # Safety
+    /// `first` is the address of the region's first byte, in memory that holds the whole region until
+    /// the owner of the window gives it back.
+    pub(super) unsafe fn new(first: *mut u8, region: Region) -> Window {
+        Window { first, region }
+    }
+
+    /// The address of the first byte.
+    pub(super) fn first(&self) -> *mut u8 {
+        self.first
+    }
+
+    fn pieces(&self, from: u64, length: u64) -> impl Iterator<Item = (*mut u8, usize)> + use<> {
+        let (first, start) = (self.first, self.region.offset());
+        self.region.segments(from, from + length).map(move |s| {
+            // SAFETY: the segment lies within the region, which lies within the memory.
+            let pointer = unsafe { first.add((s.offset - start) as usize) };
+            (pointer, s.length as usize)
+        })
+    }
+
+    fn has_long_rows(&self) -> bool {
+        self.region.is_linear() || self.region.size()[0] >= LONG_ROW
+    }
+
+    /// Receives `length` packed bytes from packed offset `from` on.
+    ///
+    /// # Errors
+    /// The socket's; an end of the stream within the bytes is `UnexpectedEof`.
+    pub(super) fn receive(
+        &self,
+        socket: &TcpStream,
+        from: u64,
+        length: u64,
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        if self.has_long_rows() {
+            for (pointer, length) in self.pieces(from, length) {
+                receive(socket, pointer, length)?;
+            }
+            return Ok(());
+        }
+        scratch.resize(length as usize, 0);
+        receive(socket, scratch.as_mut_ptr(), scratch.len())?;
+        let mut taken = 0;
+        for (pointer, length) in self.pieces(from, length) {
+            // SAFETY: the pieces are as long as `scratch` in all, and lie in other memory.
+            unsafe { copy_nonoverlapping(scratch.as_ptr().add(taken), pointer, length) };
+            taken += length;
+        }
+        Ok(())
+    }
+
+    /// Sends `header`, then `length` packed bytes from packed offset `from` on.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(super) fn send(
+        &self,
+        mut socket: &TcpStream,
+        header: &[u8],
+        from: u64,
+        length: u64,
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        if self.has_long_rows() {
+            let mut parts: Vec<libc::iovec> = vec![part(header.as_ptr().cast_mut(), header.len())];
+            parts.extend(
+                self.pieces(from, length)
+                    .map(|(pointer, length)| part(pointer, length)),
+            );
+            return send(socket, &mut parts);
+        }
+        scratch.clear();
+        scratch.extend_from_slice(header);
+        scratch.resize(header.len() + length as usize, 0);
+        let mut put = header.len();
+        for (pointer, length) in self.pieces(from, length) {
+            // SAFETY: `scratch` has room for all pieces, which lie in other memory.
+            unsafe { copy_nonoverlapping(pointer, scratch.as_mut_ptr().add(put), length) };
+            put += length;
+        }
+        socket.write_all(scratch)
+    }
+}
+
+fn part(pointer: *mut u8, length: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: pointer.cast(),
+        iov_len: length,
+    }
+}
+
+// Called with memory that a window or a scratch buffer vouches for.
+fn receive(socket: &TcpStream, mut to: *mut u8, mut length: usize) -> io::Result<()> {
+    while length > 0 {
+        // SAFETY: `to` has room for `length` bytes (callers); the kernel writes no more.
+        let got = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), length, libc::MSG_WAITALL) };
+        match usize::try_from(got) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => {
+                // SAFETY: `got` is at most `length`.
+                to = unsafe { to.add(got) };
+                length -= got;
+            }
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(())
+}
+
+// Called with memory that a window or a header vouches for.
+fn send(socket: &TcpStream, parts: &mut [libc::iovec]) -> io::Result<()> {
+    const AT_ONCE: usize = 1024; // IOV_MAX
+    let mut first = 0;
+    while first < parts.len() {
+        let batch = &mut parts[first..];
+        // SAFETY: all zeros is an empty message.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = batch.as_mut_ptr();
+        message.msg_iovlen = batch.len().min(AT_ONCE) as _;
+        // SAFETY: every part is readable memory of its length (callers).
+        let sent =
+            unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        let Ok(mut sent) = usize::try_from(sent) else {
+            match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => continue,
+                error => return Err(error),
+            }
+        };
+        while first < parts.len() && sent >= parts[first].iov_len {
+            sent -= parts[first].iov_len;
+            first += 1;
+        }
+        if sent > 0 {
+            let cut = &mut parts[first];
+            // SAFETY: `sent` is less than the part's length.
+            cut.iov_base = unsafe { cut.iov_base.cast::<u8>().add(sent) }.cast();
+            cut.iov_len -= sent;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (a, listener.accept().unwrap().0)
+    }
+
+    fn window(memory: &mut [u8], region: Region) -> Window {
+        assert!(region.end() <= memory.len() as u64);
+        // SAFETY: the region lies within `memory`, which outlives the window in these tests.
+        unsafe { Window::new(memory.as_mut_ptr().add(region.offset() as usize), region) }
+    }
+
+    #[test]
+    fn a_stretch_of_any_region_goes_over_and_lands_where_it_belongs() {
+        let rows = |row: u64| Region::rect(3, [row, 5, 2], row + 7, (row + 7) * 6).unwrap();
+        for region in [Region::linear(5, 300_000).unwrap(), rows(10), rows(20_000)] {
+            let (a, b) = pair();
+            let mut from: Vec<u8> = (0..region.end()).map(|i| i as u8).collect();
+            let mut to = vec![0xee; from.len()];
+            let (offset, length) = (7, region.packed_length() - 9);
+            let (source, sink) = (window(&mut from, region), window(&mut to, region));
+            let header = [0u8; 32];
+            let sender = std::thread::spawn(move || {
+                source
+                    .send(&a, &header, offset, length, &mut Vec::new())
+                    .unwrap();
+            });
+            let mut got = [1; 32];
+            io::Read::read_exact(&mut &b, &mut got).unwrap();
+            assert_eq!(got, header);
+            sink.receive(&b, offset, length, &mut Vec::new()).unwrap();
+            sender.join().unwrap();
+            let mut expected = vec![0xee; from.len()];
+            for s in region.segments(offset, offset + length) {
+                let range = s.offset as usize..(s.offset + s.length) as usize;
+                expected[range.clone()].copy_from_slice(&from[range]);
+            }
+            assert!(to == expected);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_early_is_an_error() {
+        let (a, b) = pair();
+        drop(a);
+        let mut memory = [0; 8];
+        let region = Region::linear(0, 8).unwrap();
+        let error = window(&mut memory, region)
+            .receive(&b, 0, 8, &mut Vec::new())
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
