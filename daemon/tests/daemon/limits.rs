@@ -56,6 +56,8 @@ async fn a_sessions_memory_can_be_limited() {
     let _commands = session.connect(Purpose::Commands, 0).unwrap();
     let worker = daemon.children()[0].as_raw_nonzero();
     let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
-    let data = limits.lines().find(|line| line.starts_with("Max data size"));
+    let data = limits
+        .lines()
+        .find(|line| line.starts_with("Max data size"));
     assert!(data.unwrap().contains(" 268435456 "), "{limits}");
 }

@@ -231,7 +231,7 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
 
 fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violation> {
     let (id, index) = (QueueId(create.queue), DeviceIndex(create.device));
-    if create.properties.len() > MAX_LIST || create.properties.len() % 2 != 0 {
+    if create.properties.len() > MAX_LIST || !create.properties.len().is_multiple_of(2) {
         return Err(Violation::Malformed("a queue's properties are no pairs"));
     }
     let context = find(

@@ -143,7 +143,7 @@ impl Iterator for Directives<'_> {
                     text.skip_blanks();
                     let argument = text.at;
                     let header = text.take_header();
-                    text.to_line_end();
+                    text.skip_line();
                     return Some(Directive {
                         start,
                         argument,
@@ -152,7 +152,7 @@ impl Iterator for Directives<'_> {
                     });
                 }
             }
-            text.to_line_end();
+            text.skip_line();
             text.advance();
         }
         None
@@ -212,13 +212,13 @@ impl Text<'_> {
         loop {
             match self.peek() {
                 Some(b' ' | b'\t' | 0x0b | 0x0c | b'\r') => self.at += 1,
-                Some(b'/') if self.take(b"/*") => self.to_comment_end(),
+                Some(b'/') if self.take(b"/*") => self.skip_comment(),
                 _ => return,
             }
         }
     }
 
-    fn to_comment_end(&mut self) {
+    fn skip_comment(&mut self) {
         while self.peek().is_some() {
             if self.take(b"*/") {
                 return;
@@ -263,7 +263,7 @@ impl Text<'_> {
     }
 
     /// To the newline that ends the line, past strings and comments in it.
-    fn to_line_end(&mut self) {
+    fn skip_line(&mut self) {
         let mut quote = None;
         while let Some(byte) = self.peek() {
             match (quote, byte) {
@@ -279,7 +279,7 @@ impl Text<'_> {
                 (None, b'"' | b'\'') => quote = Some(byte),
                 (None, b'/') => {
                     if self.take(b"/*") {
-                        self.to_comment_end();
+                        self.skip_comment();
                         continue;
                     }
                     if self.take(b"//") {
