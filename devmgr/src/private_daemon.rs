@@ -39,7 +39,7 @@ impl PrivateDaemon {
     /// [`StartError`].
     pub fn start(path: &Path) -> Result<PrivateDaemon, StartError> {
         let mut child = Command::new(path)
-            .args(["--listen", "127.0.0.1:0"])
+            .args(["--listen", "127.0.0.1:0", "--log", "warn"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

@@ -90,8 +90,6 @@ entry_points! {
                 chosen.push(device);
             }
         }
-        let all_there = chosen.iter().all(|device| device.node().is_available());
-        require(all_there, CL_DEVICE_NOT_AVAILABLE)?;
         create(chosen, properties, notify)
     }
 
@@ -104,8 +102,11 @@ entry_points! {
         let platform = super::device::platform_of(std::ptr::null_mut())?;
         let mut chosen = devices_of_type(&platform, device_type)?;
         require(!chosen.is_empty(), CL_DEVICE_NOT_FOUND)?;
-        chosen.retain(|device| device.node().is_available());
-        require(!chosen.is_empty(), CL_DEVICE_NOT_AVAILABLE)?;
+        // A node that was lost may be back, so it is asked when it is the only one; otherwise those
+        // that are there are enough.
+        if chosen.iter().any(|device| device.node().is_available()) {
+            chosen.retain(|device| device.node().is_available());
+        }
         create(chosen, properties, notify)
     }
 

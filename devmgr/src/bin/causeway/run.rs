@@ -67,11 +67,16 @@ fn start(arguments: &Arguments) -> Result<ExitStatus, String> {
         command.env("CAUSEWAY_SERVERS", servers);
     }
     // Before the program starts, so that no signal finds the tool without its handlers.
-    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(|error| error.to_string())?;
+    let signals =
+        Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(|error| error.to_string())?;
     let name = arguments.command[0].display();
-    let mut child = command.spawn().map_err(|error| format!("{name} cannot be started: {error}"))?;
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("{name} cannot be started: {error}"))?;
     pass_on(signals, &child);
-    child.wait().map_err(|error| format!("{name} cannot be waited for: {error}"))
+    child
+        .wait()
+        .map_err(|error| format!("{name} cannot be waited for: {error}"))
 }
 
 // Ctrl-C reaches the program by itself, as one of the terminal's foreground group; the tool only has to
