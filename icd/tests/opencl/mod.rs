@@ -1,0 +1,272 @@
+//! Calls the C API as a program would, through the dispatch table, on a real daemon over the node's
+//! own OpenCL. One daemon a test program, on a free loopback port, ended with the process.
+#![allow(
+    dead_code,
+    unused_macros,
+    unused_imports,
+    unreachable_pub,
+    missing_docs,
+    unsafe_code,
+    reason = "each test file uses its own part"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+pub use cl_headers::Dispatch;
+pub use cl_headers::types::*;
+
+/// The function table that every handle points to.
+pub fn cl() -> &'static Dispatch {
+    causeway::api::dispatch()
+}
+
+/// Calls a function that answers with a code, and gives the code.
+macro_rules! code {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: the test gives what the specification asks for, or what it must refuse.
+        unsafe { (crate::opencl::cl().$name)($($argument),*) }
+    };
+}
+
+/// Calls a function that answers with a code, which must be success.
+macro_rules! ok {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        assert_eq!(crate::opencl::code!($name($($argument),*)), CL_SUCCESS, stringify!($name))
+    };
+}
+
+/// Calls a function that answers with an object or pointer: `Ok` of that, or `Err` of the code.
+macro_rules! make {
+    ($name:ident($($argument:expr),* $(,)?)) => {{
+        let mut code = 77;
+        // SAFETY: as in `code!`; the code has a place.
+        let made = unsafe { (crate::opencl::cl().$name)($($argument,)* &raw mut code) };
+        assert_eq!(made.is_null(), code != CL_SUCCESS, stringify!($name));
+        if code == CL_SUCCESS { Ok(made) } else { Err(code) }
+    }};
+}
+
+pub(crate) use {code, make, ok};
+
+static DAEMON: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn end_daemon() {
+    let pid = DAEMON.swap(0, Ordering::AcqRel);
+    if pid > 0 {
+        // SAFETY: our own child, which nobody else waits for.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, null_mut(), 0);
+        }
+    }
+}
+
+fn causewayd() -> PathBuf {
+    // Built as these tests were, beside them.
+    let mut path = std::env::current_exe().expect("a path");
+    path.pop();
+    path.pop();
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "causewayd", "--bin", "causewayd"])
+        .args((!cfg!(debug_assertions)).then_some("--release"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo runs");
+    assert!(built.success(), "causewayd can be built");
+    path.join("causewayd")
+}
+
+/// Starts the daemon, once, and points the library to it; its address.
+pub fn daemon() -> &'static str {
+    static ADDRESS: OnceLock<String> = OnceLock::new();
+    ADDRESS.get_or_init(|| {
+        let mut child = Command::new(causewayd())
+            .args(["--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("causewayd starts");
+        DAEMON.store(child.id() as i32, Ordering::Release);
+        // SAFETY: a function of this program, which is never unloaded.
+        unsafe { libc::atexit(end_daemon) };
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its standard output"))
+            .read_line(&mut line)
+            .expect("its first line");
+        let address = line
+            .trim()
+            .strip_prefix("listening on ")
+            .expect("an address");
+        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
+        unsafe { std::env::set_var("CAUSEWAY_SERVERS", address) };
+        address.to_owned()
+    })
+}
+
+/// The device of the node.
+pub fn device() -> cl_device_id {
+    daemon();
+    let mut platform = null_mut();
+    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
+    let mut device = null_mut();
+    ok!(clGetDeviceIDs(
+        platform,
+        CL_DEVICE_TYPE_ALL,
+        1,
+        &raw mut device,
+        null_mut()
+    ));
+    device
+}
+
+/// A context with a queue.
+pub struct Fixture {
+    pub device: cl_device_id,
+    pub context: cl_context,
+    pub queue: cl_command_queue,
+}
+
+impl Fixture {
+    /// With an in-order queue.
+    pub fn new() -> Fixture {
+        let device = device();
+        let context = make!(clCreateContext(
+            null(),
+            1,
+            &raw const device,
+            None,
+            null_mut()
+        ))
+        .expect("a context");
+        let mut fixture = Fixture {
+            device,
+            context,
+            queue: null_mut(),
+        };
+        fixture.queue = fixture.another_queue(0);
+        fixture
+    }
+
+    pub fn another_queue(&self, properties: cl_command_queue_properties) -> cl_command_queue {
+        make!(clCreateCommandQueue(self.context, self.device, properties)).expect("a queue")
+    }
+
+    pub fn buffer(&self, flags: cl_mem_flags, size: usize) -> cl_mem {
+        make!(clCreateBuffer(self.context, flags, size, null_mut())).expect("a buffer")
+    }
+
+    /// With contents.
+    pub fn buffer_of(&self, bytes: &[u8]) -> cl_mem {
+        let contents = bytes.as_ptr().cast_mut().cast();
+        make!(clCreateBuffer(
+            self.context,
+            CL_MEM_COPY_HOST_PTR,
+            bytes.len(),
+            contents
+        ))
+        .expect("a buffer")
+    }
+
+    pub fn user_event(&self) -> cl_event {
+        make!(clCreateUserEvent(self.context)).expect("a user event")
+    }
+
+    pub fn write(&self, buffer: cl_mem, offset: usize, bytes: &[u8]) {
+        let from = bytes.as_ptr().cast();
+        ok!(clEnqueueWriteBuffer(
+            self.queue,
+            buffer,
+            CL_TRUE,
+            offset,
+            bytes.len(),
+            from,
+            0,
+            null(),
+            null_mut()
+        ));
+    }
+
+    pub fn read(&self, buffer: cl_mem, offset: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0xee; length];
+        let to = bytes.as_mut_ptr().cast();
+        ok!(clEnqueueReadBuffer(
+            self.queue,
+            buffer,
+            CL_TRUE,
+            offset,
+            length,
+            to,
+            0,
+            null(),
+            null_mut()
+        ));
+        bytes
+    }
+
+    pub fn finish(&self) {
+        ok!(clFinish(self.queue));
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            ok!(clReleaseCommandQueue(self.queue));
+            ok!(clReleaseContext(self.context));
+        }
+    }
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub fn pattern(seed: usize, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at * 31 + at / 251 + seed * 97) as u8)
+        .collect()
+}
+
+/// An info answer of one number.
+pub fn mem_info<T: Copy + Default>(memory: cl_mem, name: cl_mem_info) -> T {
+    let (mut value, mut size) = (T::default(), 0);
+    let room = size_of::<T>();
+    ok!(clGetMemObjectInfo(
+        memory,
+        name,
+        room,
+        (&raw mut value).cast(),
+        &raw mut size
+    ));
+    assert_eq!(size, room);
+    value
+}
+
+/// An event's status.
+pub fn status_of(event: cl_event) -> cl_int {
+    let mut status = 77;
+    let to = (&raw mut status).cast();
+    ok!(clGetEventInfo(
+        event,
+        CL_EVENT_COMMAND_EXECUTION_STATUS,
+        4,
+        to,
+        null_mut()
+    ));
+    status
+}
+
+/// An event's command type.
+pub fn command_of(event: cl_event) -> cl_command_type {
+    let mut command = 77;
+    let to = (&raw mut command).cast();
+    ok!(clGetEventInfo(
+        event,
+        CL_EVENT_COMMAND_TYPE,
+        4,
+        to,
+        null_mut()
+    ));
+    command
+}
