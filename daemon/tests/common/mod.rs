@@ -36,8 +36,17 @@ impl Daemon {
     }
 
     pub fn with(environment: &[(&str, &str)]) -> Daemon {
+        Daemon::run(&[], environment)
+    }
+
+    pub fn with_arguments(arguments: &[&str]) -> Daemon {
+        Daemon::run(arguments, &[])
+    }
+
+    fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
         let mut child = Process::new(env!("CARGO_BIN_EXE_causewayd"))
             .args(["--listen", "127.0.0.1:0", "--spare-workers", "0"])
+            .args(arguments)
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
