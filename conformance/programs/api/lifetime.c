@@ -139,9 +139,30 @@ SPEC_CASE(released_buffer_as_argument)
     OK(clReleaseKernel(kernel));
 }
 
-SPEC_CASE(use_after_release)
+SPEC_CASE(dead_handles_among_arguments)
 {
+    /* The queue is alive, what the call names besides is not. */
     char memory[4];
+    const size_t one = 1;
+    cl_event done;
+    cl_mem buffer = buffer_of(64);
+    cl_kernel kernel = standard_kernel("write_id");
+    cl_event event = clCreateUserEvent(context, &err);
+    OK(err);
+    OK(clSetUserEventStatus(event, CL_COMPLETE));
+    OK(clReleaseMemObject(buffer));
+    OK(clReleaseKernel(kernel));
+    OK(clReleaseEvent(event));
+    EXPECT(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, memory, 0, NULL, NULL),
+           CL_INVALID_MEM_OBJECT);
+    EXPECT(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, NULL),
+           CL_INVALID_KERNEL);
+    EXPECT(clEnqueueMarkerWithWaitList(queue, 1, &event, &done), CL_INVALID_EVENT_WAIT_LIST);
+    OK(clFinish(queue));
+}
+
+SPEC_CASE(dead_handles_released_again)
+{
     cl_mem buffer = buffer_of(64);
     cl_command_queue on = queue_with(0);
     cl_event event = clCreateUserEvent(context, &err);
@@ -149,8 +170,6 @@ SPEC_CASE(use_after_release)
     OK(clReleaseMemObject(buffer));
     OK(clReleaseCommandQueue(on));
     OK(clReleaseEvent(event));
-    EXPECT(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, memory, 0, NULL, NULL),
-           CL_INVALID_MEM_OBJECT);
     EXPECT(clReleaseMemObject(buffer), CL_INVALID_MEM_OBJECT);
     EXPECT(clFinish(on), CL_INVALID_COMMAND_QUEUE);
     EXPECT(clSetUserEventStatus(event, CL_COMPLETE), CL_INVALID_EVENT);

@@ -136,12 +136,22 @@ CASE(program_build_states)
     fact("options before the build: \"%s\"", text);
     OK(clGetProgramBuildInfo(program, device, CL_PROGRAM_BINARY_TYPE, sizeof type, &type, NULL));
     EQUAL(type, CL_PROGRAM_BINARY_TYPE_NONE);
-    OK(clBuildProgram(program, 1, &device, "-DSOME=1  -cl-mad-enable", NULL, NULL));
+    OK(clBuildProgram(program, 1, &device, "-DSOME=1 -cl-mad-enable", NULL, NULL));
     EQUAL(build_status(program), CL_BUILD_SUCCESS);
     OK(clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_OPTIONS, sizeof text, text, NULL));
     fact("options after the build: \"%s\"", text);
     OK(clGetProgramBuildInfo(program, device, CL_PROGRAM_BINARY_TYPE, sizeof type, &type, NULL));
     EQUAL(type, CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
+    OK(clReleaseProgram(program));
+}
+
+SPEC_CASE(program_options_echoed_exactly)
+{
+    static const char *const options = "  -DSOME=1\t -D OTHER  ";
+    char text[64] = "x";
+    cl_program program = program_from(GOOD, options);
+    OK(clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_OPTIONS, sizeof text, text, NULL));
+    CHECK(strcmp(text, options) == 0);
     OK(clReleaseProgram(program));
 }
 
