@@ -244,3 +244,18 @@ fn objects_released_in_any_order_leave_running_commands_alone() {
     assert_eq!(host, pattern(1, 1000));
     ok!(clReleaseEvent(read));
 }
+
+#[test]
+fn dead_handles_stay_readable_for_loaders_and_are_refused() {
+    let cl = Fixture::new();
+    let buffers: Vec<cl_mem> = (0..100).map(|_| cl.buffer(0, 64)).collect();
+    for &buffer in &buffers {
+        ok!(clReleaseMemObject(buffer));
+    }
+    for buffer in buffers {
+        // SAFETY: what a loader does with any handle: its first word leads to the dispatch table.
+        let dispatch = unsafe { buffer.cast::<*const Dispatch>().read() };
+        assert_eq!(dispatch, std::ptr::from_ref(opencl::cl()));
+        assert_eq!(code!(clRetainMemObject(buffer)), CL_INVALID_MEM_OBJECT);
+    }
+}

@@ -9,9 +9,14 @@
 //! objects and running commands may still hold it (a queue its context…), and a handle that a query
 //! gives back then is valid, as on every driver.
 //!
-//! Invariant: an address is in the table exactly while the block behind it is allocated; blocks are
-//! freed only after their entry was removed under the table's shard lock.
+//! Loaders read the first words of every handle before we see it. So a block, once made, stays readable
+//! for the life of the process: a dead one rests, empty, and is used again for a later object of its
+//! kind when many others have died since.
+//!
+//! Invariant: an address is in the table exactly while the block behind it has a live stub; a block
+//! rests only after its entry was removed under the table's shard lock.
 
+use std::collections::VecDeque;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -115,29 +120,66 @@ pub(crate) fn publish_permanent<T: Object>(stub: &Arc<T>) -> T::Raw {
 }
 
 fn publish_held<T: Object>(stub: Arc<T>, count: u32) -> T::Raw {
-    let block = Box::new(Block {
+    let block = Block {
         head: super::loader::new_head(),
         holds: Mutex::new(Holds {
             count,
             stub: Arc::downgrade(&stub),
-            held: None,
+            held: (count > 0).then(|| stub.clone()),
         }),
-    });
-    if count > 0 {
-        block.holds.lock().held = Some(stub.clone());
-    }
-    let address = Box::into_raw(block).expose_provenance();
+    };
+    let address = place(block);
     TABLE.insert(address, T::KIND);
-    stub.binding().bind(address, free::<T>);
+    stub.binding().bind(address, retire::<T>);
     T::raw(address)
 }
 
-fn free<T: Object>(address: usize) {
-    if TABLE.remove(&address).is_some() {
-        // SAFETY: the address came from `Box::into_raw` of this type in `publish_held`, and removing
-        // its entry, which happens once, made this the only user.
-        drop(unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<Block<T>>(address)) });
+/// How many blocks of a kind rest before the oldest is used again. A program that still uses a handle
+/// after so many later ones died is told of another object; one that does so earlier gets its error.
+const AT_REST: usize = 4096;
+
+// Addresses of blocks whose stubs are gone, the longest dead first; one list a kind, since a block is
+// only used again for an object of its own type.
+static RESTING: [Mutex<VecDeque<usize>>; Kind::Sampler as usize + 1] =
+    [const { Mutex::new(VecDeque::new()) }; Kind::Sampler as usize + 1];
+
+/// Puts a block into memory that stays readable for ever; its address.
+fn place<T: Object>(block: Block<T>) -> usize {
+    let rested = {
+        let mut resting = RESTING[T::KIND as usize].lock();
+        if resting.len() > AT_REST {
+            resting.pop_front()
+        } else {
+            None
+        }
+    };
+    let Some(address) = rested else {
+        return Box::into_raw(Box::new(block)).expose_provenance();
+    };
+    // SAFETY: the address came from `Box::into_raw` of this type, nobody else has it since it was
+    // taken from the list, and the empty block there needs no drop.
+    unsafe { std::ptr::with_exposed_provenance_mut::<Block<T>>(address).write(block) };
+    address
+}
+
+fn retire<T: Object>(address: usize) {
+    if TABLE.remove(&address).is_none() {
+        return;
     }
+    // SAFETY: the entry, which is removed once, said that a block of this type is there; blocks are
+    // never freed.
+    let block = unsafe { &*std::ptr::with_exposed_provenance::<Block<T>>(address) };
+    let dead = std::mem::replace(
+        &mut *block.holds.lock(),
+        Holds {
+            count: 0,
+            stub: Weak::new(),
+            held: None,
+        },
+    );
+    // What is left of the stub: its memory.
+    drop(dead);
+    RESTING[T::KIND as usize].lock().push_back(address);
 }
 
 /// The handle of a stub, as info answers need it; NULL for one that the application never saw.

@@ -82,6 +82,7 @@ fn causewayd() -> PathBuf {
 }
 
 /// Starts the daemon, once, and points the library to it; its address.
+#[allow(clippy::zombie_processes, reason = "`end_daemon` waits for it")]
 pub fn daemon() -> &'static str {
     static ADDRESS: OnceLock<String> = OnceLock::new();
     ADDRESS.get_or_init(|| {
