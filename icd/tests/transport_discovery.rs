@@ -68,7 +68,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
     let begun = Instant::now();
     let found = discover(&servers);
     let took = begun.elapsed();
-    assert!(took < Duration::from_millis(1100), "took {took:?}");
+    assert!(took < Duration::from_millis(1500), "took {took:?}");
     assert_eq!(threads(), Vec::<String>::new());
 
     // The order of the settings; the second way to the first node is no node of its own.

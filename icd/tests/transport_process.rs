@@ -135,7 +135,7 @@ fn a_child_of_fork_gets_errors_and_the_parent_goes_on() {
 fn a_stopped_client_is_not_a_lost_one() {
     let faults = Faults {
         heartbeat_interval_ms: 20,
-        heartbeat_limit_ms: 200,
+        heartbeat_limit_ms: 1000,
         ..Faults::default()
     };
     let fake = FakeNode::start(faults);
@@ -143,7 +143,7 @@ fn a_stopped_client_is_not_a_lost_one() {
     // The fake lives in this process and stops with it, which is the harder case: no heartbeat waits
     // to be read when the clock has gone on.
     let helper = format!(
-        "kill -STOP {0}; sleep 0.7; kill -CONT {0}",
+        "kill -STOP {0}; sleep 1.5; kill -CONT {0}",
         std::process::id()
     );
     let status = std::process::Command::new("sh")

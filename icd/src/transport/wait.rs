@@ -7,12 +7,11 @@
 //! other nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{EventId, RequestId};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// Longer expected waits are slept from the start.
 const SPIN_LIMIT: Duration = Duration::from_micros(100);
@@ -41,8 +40,15 @@ pub(super) struct Progress {
 #[derive(Debug)]
 struct Sleeper {
     awaits: Change,
-    thread: Thread,
-    woken: Arc<AtomicBool>,
+    bed: Arc<Bed>,
+}
+
+// Not `thread::park`: that needs thread-local data, which a program's last destructors, from where it
+// may well call us, no longer have.
+#[derive(Debug, Default)]
+struct Bed {
+    woken: Mutex<bool>,
+    wake: Condvar,
 }
 
 impl Progress {
@@ -74,8 +80,8 @@ impl Progress {
             let stays =
                 change != Change::Any && sleeper.awaits != Change::Any && sleeper.awaits != change;
             if !stays {
-                sleeper.woken.store(true, Ordering::Release);
-                sleeper.thread.unpark();
+                *sleeper.bed.woken.lock() = true;
+                sleeper.bed.wake.notify_one();
             }
             stays
         });
@@ -114,27 +120,25 @@ impl Progress {
 
     // Sleeps until woken; whether the condition holds then.
     fn sleep(&self, awaits: Change, condition: &dyn Fn() -> bool) -> bool {
-        let woken = Arc::new(AtomicBool::new(false));
+        let bed = Arc::new(Bed::default());
         {
             let mut sleepers = self.sleepers.lock();
-            let thread = std::thread::current();
             sleepers.push(Sleeper {
                 awaits,
-                thread,
-                woken: Arc::clone(&woken),
+                bed: Arc::clone(&bed),
             });
             self.sleeping.store(sleepers.len(), Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
         if condition() {
             let mut sleepers = self.sleepers.lock();
-            sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.woken, &woken));
+            sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.bed, &bed));
             self.sleeping.store(sleepers.len(), Ordering::Relaxed);
             return true;
         }
-        while !woken.load(Ordering::Acquire) {
-            std::thread::park();
-        }
+        let mut woken = bed.woken.lock();
+        bed.wake.wait_while(&mut woken, |woken| !*woken);
+        drop(woken);
         condition()
     }
 
@@ -160,6 +164,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     const MINE: Change = Change::Event(EventId(1));
     const OTHER: Change = Change::Event(EventId(2));

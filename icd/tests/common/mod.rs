@@ -64,7 +64,7 @@ impl Default for Faults {
             uuid: *b"0123456789abcdef",
             wire_version: 1,
             heartbeat_interval_ms: 50,
-            heartbeat_limit_ms: 2000,
+            heartbeat_limit_ms: 10_000,
             refuse: false,
             verdict: Verdict::Welcome,
             impostor: false,
