@@ -6,6 +6,7 @@
 //! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the
 //!   proof of the session's secret that follows them.
 //! - [`bulk`]: the 32-byte header before every chunk of bulk data.
+//! - [`source`]: what both ends must see alike in OpenCL C.
 //! - [`id`], [`status`], [`region`], [`limits`], [`version`]: the vocabulary.
 //!
 //! What it is not: it opens no socket, starts no thread, knows no OpenCL handle. Invariant: nothing
@@ -18,6 +19,7 @@ pub mod id;
 pub mod limits;
 pub mod preamble;
 pub mod region;
+pub mod source;
 pub mod status;
 pub mod version;
 

@@ -28,7 +28,7 @@ fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
     let context = kernel.program().context();
     require(Arc::ptr_eq(context, queue.context()), CL_INVALID_CONTEXT)?;
     let launch = kernel.launch(queue.device())?;
-    let range = range()?;
+    let range = range()?.with_required(launch.limits());
     range.check(launch.limits())?;
     launch.check_memory()?;
     // SAFETY: the specification's contract of a wait list.

@@ -175,6 +175,9 @@ pub struct BuildProgram {
     /// the application gave NULL: a binary keeps the options it was made with
     #[prost(bool, tag = "5")]
     pub null_options: bool,
+    /// the program's text with the client's headers in place; empty: as it was created
+    #[prost(bytes = "bytes", tag = "6")]
+    pub source: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -189,6 +192,9 @@ pub struct CompileProgram {
     pub options: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "5")]
     pub headers: ::prost::alloc::vec::Vec<Header>,
+    /// as in BuildProgram
+    #[prost(bytes = "bytes", tag = "6")]
+    pub source: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -100,9 +100,19 @@ impl Range {
             });
             require(fits, CL_INVALID_GLOBAL_OFFSET)?;
         }
-        // Without local sizes the driver chooses, also for kernels that demand a size.
         self.local
             .map_or(Ok(()), |local| self.check_local(local, limits))
+    }
+
+    /// Without local sizes the driver chooses; but what the kernel demands is no choice, and not every
+    /// driver takes it from there.
+    #[must_use]
+    pub fn with_required(self, limits: &Limits) -> Range {
+        let required = Some(limits.required).filter(|sizes| *sizes != [0; 3] && !self.is_empty());
+        Range {
+            local: self.local.or(required),
+            ..self
+        }
     }
 
     fn check_local(&self, local: [u64; 3], limits: &Limits) -> ClResult {
@@ -226,6 +236,24 @@ mod tests {
             ..LIMITS
         };
         assert_eq!(check([3, 5, 7], &ragged), Ok(()));
+    }
+
+    #[test]
+    fn a_demanded_group_size_is_taken_where_none_is_given() {
+        let required = Limits {
+            required: [8, 4, 1],
+            ..LIMITS
+        };
+        let taken = range([16, 8, 1], None).with_required(&required);
+        assert_eq!(taken.local, Some([8, 4, 1]));
+        assert_eq!(taken.check(&required), Ok(()));
+        let line = Range {
+            dimensions: 1,
+            ..range([16, 1, 1], None)
+        };
+        let taken = line.with_required(&required);
+        assert_eq!(taken.check(&required), fail(CL_INVALID_WORK_GROUP_SIZE));
+        assert_eq!(line.with_required(&LIMITS), line);
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use causeway_proto::command::{
     Answer, BuildProgram, CompileProgram, Header, LinkProgram, command::Kind,
 };
@@ -16,7 +17,7 @@ use cl_headers::types::{
     CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT, CL_PROGRAM_BINARY_TYPE_LIBRARY,
 };
 
-use super::{Build, Origin, Program, State, Traits, program_answer, told_build};
+use super::{Build, Origin, Program, State, Traits, include, program_answer, told_build};
 use crate::error::{ClResult, Status, require};
 use crate::stub::kernel::Signature;
 use crate::stub::{Context, Device, callbacks, next_id};
@@ -186,6 +187,7 @@ impl Program {
             .map(|device| device.index().0)
             .collect();
         let (program, options) = (self.id.0, build.options);
+        let source = self.source_with_headers(&build.verb, &options);
         match build.verb {
             Verb::Build { null_options } => Kind::BuildProgram(BuildProgram {
                 request: request.0,
@@ -193,6 +195,7 @@ impl Program {
                 devices,
                 options,
                 null_options,
+                source,
             }),
             Verb::Compile { headers } => Kind::CompileProgram(CompileProgram {
                 request: request.0,
@@ -206,6 +209,7 @@ impl Program {
                         program: header.id.0,
                     })
                     .collect(),
+                source,
             }),
             Verb::Link { inputs } => Kind::LinkProgram(LinkProgram {
                 request: request.0,
@@ -216,6 +220,19 @@ impl Program {
                 inputs: inputs.iter().map(|input| input.id.0).collect(),
             }),
         }
+    }
+
+    // The text with the application's headers in place; empty when it has none of them.
+    fn source_with_headers(&self, verb: &Verb, options: &str) -> Bytes {
+        let Origin::Source(text) = &self.origin else {
+            return Bytes::new();
+        };
+        let embedded: Vec<&str> = match verb {
+            Verb::Compile { headers } => headers.iter().map(|(name, _)| name.as_str()).collect(),
+            _ => Vec::new(),
+        };
+        include::expand(text, options, &embedded, &include::from_disk)
+            .map_or_else(Bytes::new, Bytes::from)
     }
 
     fn finish(

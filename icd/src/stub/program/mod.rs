@@ -9,6 +9,7 @@
 
 pub mod binary;
 mod build;
+mod include;
 
 use std::sync::Arc;
 

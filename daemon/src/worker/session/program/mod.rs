@@ -93,9 +93,11 @@ impl Program {
         self.state.lock().native = native;
     }
 
-    /// The native program to build, with `headers` as the names that its source may include.
-    fn to_build(&self, headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
-        if let Some(text) = &self.source {
+    /// The native program to build, with `headers` as the names that its source may include; from
+    /// `given` where the client has put its own headers into the text.
+    fn to_build(&self, given: &[u8], headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
+        let given = (!given.is_empty()).then_some(given);
+        if let Some(text) = given.or(self.source.as_deref()) {
             let sealed = source::sealed(text, headers);
             self.set_native(NativeProgram::with_source(self.context.native()?, &sealed));
         }
@@ -206,7 +208,8 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
         }
     };
     if binaries.is_none() && create.request == 0 {
-        let broken = program.native().err();
+        // What includes something is made by each build, so it is not broken yet.
+        let broken = program.native().err().filter(|_| program.source.is_none());
         shared.tell_broken(
             ObjectKind::Program,
             id.0,
@@ -317,7 +320,7 @@ pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Vio
         Vec::new(),
         RequestId(build.request),
         move |program| {
-            let native = match program.to_build(&[]) {
+            let native = match program.to_build(&build.source, &[]) {
                 Ok(native) => native,
                 Err(status) => return (status, String::new(), None),
             };
@@ -365,16 +368,18 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         RequestId(compile.request),
         move |program| {
             let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
-            let prepared = program.to_build(&names).and_then(|native| {
-                let headers = headers
-                    .iter()
-                    .map(|(name, header)| {
-                        let name = CString::new(name.as_str()).map_err(|_| INVALID_VALUE)?;
-                        Ok((name, header.as_header(&names)?))
-                    })
-                    .collect::<Result<Vec<_>, Status>>()?;
-                Ok((native, headers))
-            });
+            let prepared = program
+                .to_build(&compile.source, &names)
+                .and_then(|native| {
+                    let headers = headers
+                        .iter()
+                        .map(|(name, header)| {
+                            let name = CString::new(name.as_str()).map_err(|_| INVALID_VALUE)?;
+                            Ok((name, header.as_header(&names)?))
+                        })
+                        .collect::<Result<Vec<_>, Status>>()?;
+                    Ok((native, headers))
+                });
             let (native, headers) = match prepared {
                 Ok(prepared) => prepared,
                 Err(status) => return (status, String::new(), None),

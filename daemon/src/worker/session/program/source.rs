@@ -13,17 +13,17 @@
 
 use std::borrow::Cow;
 
-const DIRECTIVES: [&str; 4] = ["include", "include_next", "import", "embed"];
+use causeway_proto::source::{Includes, words};
 
 /// `source` with every include directive replaced that does not name one of `headers`.
 pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&str]) -> Cow<'a, [u8]> {
     let mut out: Vec<u8> = Vec::new();
     let mut copied = 0;
-    for found in Directives::of(source) {
+    for found in Includes::of(source) {
         if found
             .header
-            .as_deref()
-            .is_some_and(|h| headers.contains(&h))
+            .as_ref()
+            .is_some_and(|h| headers.contains(&h.name.as_str()))
         {
             continue;
         }
@@ -48,7 +48,7 @@ pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&str]) -> Cow<'a, [u8]> {
 
 /// Whether `source` has include directives at all.
 pub(crate) fn includes(source: &[u8]) -> bool {
-    Directives::of(source).next().is_some()
+    Includes::of(source).next().is_some()
 }
 
 /// Options without those that name files or folders of the client.
@@ -63,7 +63,7 @@ pub(crate) fn without_paths(options: &str) -> Cow<'_, str> {
         "--sysroot",
         "-I",
     ];
-    let tokens = tokens(options);
+    let tokens = words(options);
     let mut kept = Vec::new();
     let mut skip = false;
     for token in &tokens {
@@ -81,218 +81,6 @@ pub(crate) fn without_paths(options: &str) -> Cow<'_, str> {
         Cow::Borrowed(options)
     } else {
         Cow::Owned(kept.join(" "))
-    }
-}
-
-/// Words separated by blanks outside quotes.
-fn tokens(options: &str) -> Vec<&str> {
-    let mut words = Vec::new();
-    let mut start = None;
-    let mut quote = None;
-    for (at, c) in options.char_indices() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (None, '"' | '\'') => {
-                quote = Some(c);
-                start.get_or_insert(at);
-            }
-            (None, c) if c.is_ascii_whitespace() => {
-                words.extend(start.take().map(|from| &options[from..at]));
-            }
-            _ => {
-                start.get_or_insert(at);
-            }
-        }
-    }
-    words.extend(start.map(|from| &options[from..]));
-    words
-}
-
-/// An include directive: from its `#` to before the newline that ends it.
-struct Directive {
-    start: usize,
-    argument: usize,
-    end: usize,
-    header: Option<String>,
-}
-
-struct Directives<'a> {
-    text: Text<'a>,
-}
-
-impl<'a> Directives<'a> {
-    fn of(source: &'a [u8]) -> Directives<'a> {
-        Directives {
-            text: Text { source, at: 0 },
-        }
-    }
-}
-
-impl Iterator for Directives<'_> {
-    type Item = Directive;
-
-    fn next(&mut self) -> Option<Directive> {
-        let text = &mut self.text;
-        while text.at < text.source.len() {
-            text.skip_blanks();
-            let start = text.at;
-            if text.take_hash() {
-                text.skip_blanks();
-                let word = text.take_word();
-                if DIRECTIVES.contains(&word.as_str()) {
-                    text.skip_blanks();
-                    let argument = text.at;
-                    let header = text.take_header();
-                    text.skip_line();
-                    return Some(Directive {
-                        start,
-                        argument,
-                        end: text.at,
-                        header,
-                    });
-                }
-            }
-            text.skip_line();
-            text.advance();
-        }
-        None
-    }
-}
-
-/// Source text, read as the first phases of translation see it.
-struct Text<'a> {
-    source: &'a [u8],
-    at: usize,
-}
-
-impl Text<'_> {
-    fn rest(&self) -> &[u8] {
-        &self.source[self.at..]
-    }
-
-    /// The next character after line splices.
-    fn peek(&mut self) -> Option<u8> {
-        loop {
-            let rest = self.rest();
-            let splice: Option<usize> = [&b"\\\n"[..], b"\\\r\n", b"??/\n", b"??/\r\n"]
-                .iter()
-                .find(|s| rest.starts_with(s))
-                .map(|s| s.len());
-            match splice {
-                Some(length) => self.at += length,
-                None => return rest.first().copied(),
-            }
-        }
-    }
-
-    fn advance(&mut self) {
-        if self.peek().is_some() {
-            self.at += 1;
-        }
-    }
-
-    fn take(&mut self, wanted: &[u8]) -> bool {
-        let begin = self.at;
-        for byte in wanted {
-            if self.peek() != Some(*byte) {
-                self.at = begin;
-                return false;
-            }
-            self.at += 1;
-        }
-        true
-    }
-
-    fn take_hash(&mut self) -> bool {
-        self.take(b"#") || self.take(b"%:") || self.take(b"??=")
-    }
-
-    /// Blanks and comments within a line; a block comment may span lines.
-    fn skip_blanks(&mut self) {
-        loop {
-            match self.peek() {
-                Some(b' ' | b'\t' | 0x0b | 0x0c | b'\r') => self.at += 1,
-                Some(b'/') if self.take(b"/*") => self.skip_comment(),
-                _ => return,
-            }
-        }
-    }
-
-    fn skip_comment(&mut self) {
-        while self.peek().is_some() {
-            if self.take(b"*/") {
-                return;
-            }
-            self.at += 1;
-        }
-    }
-
-    fn take_word(&mut self) -> String {
-        let mut word = String::new();
-        while let Some(byte) = self
-            .peek()
-            .filter(|b| b.is_ascii_alphanumeric() || *b == b'_')
-        {
-            word.push(char::from(byte));
-            self.at += 1;
-        }
-        word
-    }
-
-    fn take_header(&mut self) -> Option<String> {
-        let close = match self.peek()? {
-            b'"' => b'"',
-            b'<' => b'>',
-            _ => return None,
-        };
-        self.at += 1;
-        let mut name = Vec::new();
-        loop {
-            match self.peek()? {
-                b'\n' => return None,
-                byte if byte == close => {
-                    self.at += 1;
-                    return String::from_utf8(name).ok();
-                }
-                byte => {
-                    name.push(byte);
-                    self.at += 1;
-                }
-            }
-        }
-    }
-
-    /// To the newline that ends the line, past strings and comments in it.
-    fn skip_line(&mut self) {
-        let mut quote = None;
-        while let Some(byte) = self.peek() {
-            match (quote, byte) {
-                (_, b'\n') => return,
-                (Some(_), b'\\') => {
-                    self.at += 1;
-                    if self.peek().is_some_and(|b| b != b'\n') {
-                        self.at += 1;
-                    }
-                    continue;
-                }
-                (Some(open), byte) if byte == open => quote = None,
-                (None, b'"' | b'\'') => quote = Some(byte),
-                (None, b'/') => {
-                    if self.take(b"/*") {
-                        self.skip_comment();
-                        continue;
-                    }
-                    if self.take(b"//") {
-                        while self.peek().is_some_and(|b| b != b'\n') {
-                            self.at += 1;
-                        }
-                        return;
-                    }
-                }
-                _ => {}
-            }
-            self.at += 1;
-        }
     }
 }
 

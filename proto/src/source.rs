@@ -1,0 +1,280 @@
+//! OpenCL C as far as both ends must read it alike: where a text includes another, and what the words of
+//! build options are.
+//!
+//! The client puts its own headers in place of the directives that name them; the worker lets no other
+//! file of its node in. What one overlooked, the other must not find. No preprocessor: directives are
+//! seen as the compiler sees them (after line splices, comments, digraphs and trigraphs), conditions and
+//! macros are not.
+//!
+//! Invariant: every input ends in an answer; nothing here allocates more than the text is long.
+
+const DIRECTIVES: [&str; 4] = ["include", "include_next", "import", "embed"];
+
+/// The words of build options: separated by blanks outside quotes.
+#[must_use]
+pub fn words(options: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut start = None;
+    let mut quote = None;
+    for (at, c) in options.char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                start.get_or_insert(at);
+            }
+            (None, c) if c.is_ascii_whitespace() => {
+                words.extend(start.take().map(|from| &options[from..at]));
+            }
+            _ => {
+                start.get_or_insert(at);
+            }
+        }
+    }
+    words.extend(start.map(|from| &options[from..]));
+    words
+}
+
+/// An include directive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Include {
+    /// `include`, or one of its kin.
+    pub directive: &'static str,
+    /// Offset of its `#` (blanks before it are not part of it).
+    pub start: usize,
+    /// Offset of what is to be included.
+    pub argument: usize,
+    /// Offset of the newline that ends it, or of the end of the text.
+    pub end: usize,
+    /// What is to be included, where it stands there by name.
+    pub header: Option<Header>,
+}
+
+/// The name in an include directive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// As it stands between the delimiters.
+    pub name: String,
+    /// In quotes, not angle brackets: looked for beside the including file first.
+    pub quoted: bool,
+}
+
+/// The include directives of a text, in order.
+#[derive(Debug)]
+pub struct Includes<'a> {
+    text: Text<'a>,
+}
+
+impl<'a> Includes<'a> {
+    /// Those in `source`.
+    #[must_use]
+    pub fn of(source: &'a [u8]) -> Includes<'a> {
+        Includes {
+            text: Text { source, at: 0 },
+        }
+    }
+}
+
+impl Iterator for Includes<'_> {
+    type Item = Include;
+
+    fn next(&mut self) -> Option<Include> {
+        let text = &mut self.text;
+        while text.at < text.source.len() {
+            text.skip_blanks();
+            let start = text.at;
+            if text.take_hash() {
+                text.skip_blanks();
+                let word = text.take_word();
+                if let Some(directive) = DIRECTIVES.into_iter().find(|known| *known == word) {
+                    text.skip_blanks();
+                    let argument = text.at;
+                    let header = text.take_header();
+                    text.skip_line();
+                    return Some(Include {
+                        directive,
+                        start,
+                        argument,
+                        end: text.at,
+                        header,
+                    });
+                }
+            }
+            text.skip_line();
+            text.advance();
+        }
+        None
+    }
+}
+
+// Source text, read as the first phases of translation see it.
+#[derive(Debug)]
+struct Text<'a> {
+    source: &'a [u8],
+    at: usize,
+}
+
+impl Text<'_> {
+    fn rest(&self) -> &[u8] {
+        &self.source[self.at..]
+    }
+
+    /// The next character after line splices.
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            let rest = self.rest();
+            let splice: Option<usize> = [&b"\\\n"[..], b"\\\r\n", b"??/\n", b"??/\r\n"]
+                .iter()
+                .find(|s| rest.starts_with(s))
+                .map(|s| s.len());
+            match splice {
+                Some(length) => self.at += length,
+                None => return rest.first().copied(),
+            }
+        }
+    }
+
+    fn advance(&mut self) {
+        if self.peek().is_some() {
+            self.at += 1;
+        }
+    }
+
+    fn take(&mut self, wanted: &[u8]) -> bool {
+        let begin = self.at;
+        for byte in wanted {
+            if self.peek() != Some(*byte) {
+                self.at = begin;
+                return false;
+            }
+            self.at += 1;
+        }
+        true
+    }
+
+    fn take_hash(&mut self) -> bool {
+        self.take(b"#") || self.take(b"%:") || self.take(b"??=")
+    }
+
+    /// Blanks and comments within a line; a block comment may span lines.
+    fn skip_blanks(&mut self) {
+        loop {
+            match self.peek() {
+                Some(b' ' | b'\t' | 0x0b | 0x0c | b'\r') => self.at += 1,
+                Some(b'/') if self.take(b"/*") => self.skip_comment(),
+                _ => return,
+            }
+        }
+    }
+
+    fn skip_comment(&mut self) {
+        while self.peek().is_some() {
+            if self.take(b"*/") {
+                return;
+            }
+            self.at += 1;
+        }
+    }
+
+    fn take_word(&mut self) -> String {
+        let mut word = String::new();
+        while let Some(byte) = self
+            .peek()
+            .filter(|b| b.is_ascii_alphanumeric() || *b == b'_')
+        {
+            word.push(char::from(byte));
+            self.at += 1;
+        }
+        word
+    }
+
+    fn take_header(&mut self) -> Option<Header> {
+        let close = match self.peek()? {
+            b'"' => b'"',
+            b'<' => b'>',
+            _ => return None,
+        };
+        self.at += 1;
+        let mut name = Vec::new();
+        loop {
+            match self.peek()? {
+                b'\n' => return None,
+                byte if byte == close => {
+                    self.at += 1;
+                    let name = String::from_utf8(name).ok()?;
+                    return Some(Header {
+                        name,
+                        quoted: close == b'"',
+                    });
+                }
+                byte => {
+                    name.push(byte);
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    /// To the newline that ends the line, past strings and comments in it.
+    fn skip_line(&mut self) {
+        let mut quote = None;
+        while let Some(byte) = self.peek() {
+            match (quote, byte) {
+                (_, b'\n') => return,
+                (Some(_), b'\\') => {
+                    self.at += 1;
+                    if self.peek().is_some_and(|b| b != b'\n') {
+                        self.at += 1;
+                    }
+                    continue;
+                }
+                (Some(open), byte) if byte == open => quote = None,
+                (None, b'"' | b'\'') => quote = Some(byte),
+                (None, b'/') => {
+                    if self.take(b"/*") {
+                        self.skip_comment();
+                        continue;
+                    }
+                    if self.take(b"//") {
+                        while self.peek().is_some_and(|b| b != b'\n') {
+                            self.at += 1;
+                        }
+                        return;
+                    }
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(source: &str) -> Vec<(String, bool)> {
+        let found = Includes::of(source.as_bytes());
+        found
+            .filter_map(|include| include.header)
+            .map(|header| (header.name, header.quoted))
+            .collect()
+    }
+
+    #[test]
+    fn names_and_how_they_are_written() {
+        let source =
+            "#include \"a b.h\"\n # include <sys/c.h> // d\n//#include <e>\n#include MACRO\n";
+        let expected = [("a b.h".to_owned(), true), ("sys/c.h".to_owned(), false)];
+        assert_eq!(headers(source), expected);
+        assert_eq!(Includes::of(source.as_bytes()).count(), 3);
+    }
+
+    #[test]
+    fn words_are_separated_outside_quotes() {
+        assert_eq!(
+            words(" -I \"a b\"  -DX='y z'"),
+            ["-I", "\"a b\"", "-DX='y z'"]
+        );
+    }
+}
