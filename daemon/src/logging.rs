@@ -8,10 +8,10 @@ use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
 
-/// Carries [`Logging::filter`] to the daemon's child processes.
-pub const FILTER_VARIABLE: &str = "CAUSEWAYD_CHILD_LOG";
-/// Carries [`Logging::format`] to the daemon's child processes.
-pub const FORMAT_VARIABLE: &str = "CAUSEWAYD_CHILD_LOG_FORMAT";
+/// [`Logging::filter`], for the daemon as for its child processes.
+pub const FILTER_VARIABLE: &str = "CAUSEWAYD_LOG";
+/// [`Logging::format`], likewise.
+pub const FORMAT_VARIABLE: &str = "CAUSEWAYD_LOG_FORMAT";
 
 /// How a line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

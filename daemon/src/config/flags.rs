@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::logging::Format;
+use crate::logging::{self, Format};
 
 /// Serves this machine's OpenCL devices to Causeway clients.
 #[derive(Clone, Debug, Default, clap::Parser)]
@@ -25,11 +25,11 @@ pub struct Flags {
     pub name: Option<String>,
 
     /// What to log: error, warn, info, debug, trace, or a tracing filter
-    #[arg(long, value_name = "FILTER", env = "CAUSEWAYD_LOG")]
+    #[arg(long, value_name = "FILTER", env = logging::FILTER_VARIABLE)]
     pub log: Option<String>,
 
     /// How log lines look
-    #[arg(long, value_name = "FORMAT", value_enum)]
+    #[arg(long, value_name = "FORMAT", value_enum, env = logging::FORMAT_VARIABLE)]
     pub log_format: Option<Format>,
 
     /// Sessions served at once
@@ -45,10 +45,10 @@ pub struct Flags {
     pub drain_limit: Option<u32>,
 
     /// Serve one session over the socket on descriptor 0
-    #[arg(long, hide = true, exclusive = true)]
+    #[arg(long, hide = true)]
     pub internal_worker: bool,
 
     /// Write this machine's inventory to the socket on descriptor 0
-    #[arg(long, hide = true, exclusive = true)]
+    #[arg(long, hide = true)]
     pub internal_probe: bool,
 }

@@ -130,7 +130,12 @@ impl InventoryCache {
         }
         let (bytes, status) = answered?;
         if !status.success() {
-            return Err(ProbeFailed::Died(process::describe(status)));
+            let end = process::describe(status);
+            return Err(if process::is_crash(status) {
+                ProbeFailed::Crashed(end)
+            } else {
+                ProbeFailed::Failed(end)
+            });
         }
         Ok(Inventory::decode(&bytes[..])?)
     }
@@ -141,8 +146,10 @@ impl InventoryCache {
 enum ProbeFailed {
     #[error("listing the OpenCL devices took more than {} s; a driver hangs", .0.as_secs())]
     TooSlow(Duration),
+    #[error("listing the OpenCL devices ended in {0}")]
+    Failed(String),
     #[error("listing the OpenCL devices ended in {0}; a driver crashed")]
-    Died(String),
+    Crashed(String),
     #[error("listing the OpenCL devices gave more than {MAX_ANSWER} bytes")]
     TooLong,
     #[error("listing the OpenCL devices gave nothing that can be read: {0}")]

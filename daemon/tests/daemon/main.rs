@@ -9,6 +9,7 @@ mod enumeration;
 mod garbage;
 mod limits;
 mod listening;
+mod logging;
 mod loss;
 mod network_cut;
 mod probing;

@@ -50,6 +50,7 @@ impl Setup {
             .env("OCL_ICD_VENDORS", &vendors)
             .env_remove("OCL_ICD_FILENAMES")
             .env_remove("CAUSEWAYD_LOG")
+            .env_remove("CAUSEWAYD_LOG_FORMAT")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(folder.path().join("log")).unwrap());

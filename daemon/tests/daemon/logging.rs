@@ -1,0 +1,31 @@
+//! One log for all processes of a daemon.
+
+use crate::support::{Daemon, Setup, eventually};
+
+/// What a worker says at `debug` when it gets its session.
+const WORKERS_LINE: &str = "assigned";
+
+async fn log_of_a_session(daemon: &Daemon) -> String {
+    daemon.open().await;
+    eventually("the worker's line", || {
+        Some(daemon.log()).filter(|log| log.contains(WORKERS_LINE))
+    })
+}
+
+#[tokio::test]
+async fn the_environment_reaches_every_process() {
+    let daemon = Setup::new().env("CAUSEWAYD_LOG", "debug").start();
+    log_of_a_session(&daemon).await;
+}
+
+#[tokio::test]
+async fn every_line_is_json_when_asked_for() {
+    let flags = ["--log", "debug", "--log-format", "json"];
+    let daemon = Setup::new().args(&flags).start();
+    for line in log_of_a_session(&daemon).await.lines() {
+        assert!(
+            line.starts_with("{\"timestamp\":") && line.ends_with('}'),
+            "{line}"
+        );
+    }
+}
