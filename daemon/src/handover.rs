@@ -44,6 +44,8 @@ pub struct Assignment {
     pub bulk_connections: u32,
     /// For the command connection to come.
     pub connect_limit: Duration,
+    /// For the node's OpenCL to be loaded.
+    pub load_limit: Duration,
     /// Between two heartbeats.
     pub heartbeat_interval: Duration,
     /// Silence after which the client counts as lost.
@@ -224,6 +226,8 @@ struct Encoded {
     connect_limit_ms: u64,
     #[prost(uint64, tag = "9")]
     heartbeat_interval_ms: u64,
+    #[prost(uint64, tag = "12")]
+    load_limit_ms: u64,
     #[prost(uint64, tag = "11")]
     host_memory: u64,
     #[prost(uint64, tag = "10")]
@@ -242,6 +246,7 @@ impl From<&Assignment> for Encoded {
             device_memory: from.limits.device_memory,
             host_memory: from.limits.host_memory,
             bulk_connections: from.bulk_connections,
+            load_limit_ms: milliseconds(from.load_limit),
             connect_limit_ms: milliseconds(from.connect_limit),
             heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
             heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
@@ -262,6 +267,7 @@ impl Encoded {
                 host_memory: self.host_memory,
             },
             bulk_connections: self.bulk_connections,
+            load_limit: Duration::from_millis(self.load_limit_ms),
             connect_limit: Duration::from_millis(self.connect_limit_ms),
             heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
             heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
@@ -287,6 +293,7 @@ mod tests {
             },
             bulk_connections: 8,
             connect_limit: Duration::from_secs(10),
+            load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
         }

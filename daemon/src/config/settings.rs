@@ -92,7 +92,7 @@ pub struct Heartbeat {
 /// How the node's devices are found out.
 #[derive(Clone, Copy, Debug)]
 pub struct InventorySettings {
-    /// After which a probing worker is given up.
+    /// After which a probing worker is given up, and a session's worker that is still loading OpenCL.
     pub probe_time_limit: Duration,
 }
 

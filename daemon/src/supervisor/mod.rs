@@ -86,6 +86,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         workers: Workers::new(
             settings.sessions,
             settings.heartbeat,
+            settings.inventory.probe_time_limit,
             settings.logging.clone(),
         ),
         settings,

@@ -33,6 +33,7 @@ pub(super) struct Workers(Arc<Shared>);
 struct Shared {
     sessions: SessionSettings,
     heartbeat: Heartbeat,
+    load_limit: Duration,
     logging: Logging,
     state: Mutex<State>,
     /// A worker was reaped.
@@ -83,11 +84,13 @@ impl Workers {
     pub(super) fn new(
         sessions: SessionSettings,
         heartbeat: Heartbeat,
+        load_limit: Duration,
         logging: Logging,
     ) -> Workers {
         Workers(Arc::new(Shared {
             sessions,
             heartbeat,
+            load_limit,
             logging,
             state: Mutex::default(),
             reaped: Notify::new(),
@@ -263,6 +266,7 @@ impl Workers {
             limits: sessions.limits,
             bulk_connections: sessions.bulk_connections,
             connect_limit: sessions.connect_limit,
+            load_limit: self.0.load_limit,
             heartbeat_interval: heartbeat.interval,
             heartbeat_limit: heartbeat.limit,
         }

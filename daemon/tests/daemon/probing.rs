@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::support::Setup;
+use causeway_proto::preamble::Purpose;
+
+use crate::support::{Setup, read_to_close};
 
 /// PoCL, which every machine that runs these tests has.
 const POCL: &str = "/etc/OpenCL/vendors/pocl.icd";
@@ -88,4 +90,20 @@ async fn a_spare_worker_that_dies_is_not_replaced_in_a_frenzy() {
     daemon.until(|status| status.spare_workers == 0).await;
     assert!(daemon.children().is_empty());
     assert_eq!(daemon.log().matches("a spare worker ended").count(), 1);
+}
+
+#[tokio::test]
+async fn a_driver_that_hangs_for_a_session_ends_the_session() {
+    let daemon = Setup::with_fake_driver("")
+        .args(&["--spare-workers", "0"])
+        .config("[inventory]\nprobe_time_limit = 1\n[sessions]\nconnect_limit = 1\n")
+        .start();
+    assert_eq!(daemon.inventory().await.platforms.len(), 1);
+    let hang = "[[call]]\nname = \"clGetDeviceIDs\"\ndelay_us = 600000000\n";
+    std::fs::write(daemon.folder.path().join("fake.toml"), hang).unwrap();
+    let session = daemon.open().await;
+    let mut commands = session.connect(Purpose::Commands, 0).unwrap();
+    assert!(read_to_close(&mut commands).is_empty());
+    daemon.until_sessions(0).await;
+    assert!(daemon.log().contains("takes too long to load"));
 }

@@ -12,54 +12,91 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::ending::Ending;
 use super::stage::Stage;
 use super::{named, proof, pulse};
-use crate::handover::{self, ToWorker};
+use crate::handover::{self, Assignment, ToWorker};
 use crate::worker::confine;
 use crate::worker::connection::Connection;
 
 /// Hears the supervisor until it closes its end; then the worker ends.
 pub(super) fn receive(channel: &OwnedFd, stage: &Arc<Stage>, commands: &mpsc::Sender<Connection>) {
-    let mut deadline = None;
+    let mut deadlines = None;
     let ending = loop {
-        match next(channel, stage, deadline) {
+        match next(channel, stage, deadlines.as_ref()) {
             Ok(Some(ToWorker::Assign(assignment))) => {
                 tracing::debug!(session = ?assignment.id, "assigned");
                 if let Err(error) = confine::limit_memory(assignment.limits.host_memory) {
                     break Ending::Broken(format!("the limit on memory: {error}"));
                 }
-                deadline = Some(Instant::now() + assignment.connect_limit);
+                deadlines = Some(Deadlines::of(&assignment));
                 stage.assign(assignment);
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
                 take(stage, commands, preamble, socket.into());
             }
             Ok(None) => break Ending::SupervisorGone,
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => break Ending::NeverConnected,
-            Err(error) => break Ending::Broken(format!("the supervisor's socket: {error}")),
+            Err(Unheard::Late(ending)) => break ending,
+            Err(Unheard::Io(error)) => {
+                break Ending::Broken(format!("the supervisor's socket: {error}"));
+            }
         }
     };
     stage.endings.end(ending);
 }
 
-/// The next message; `TimedOut` when the command connection has not come by the deadline.
+/// What a new session has to do by when.
+struct Deadlines {
+    connected: Instant,
+    begun: Instant,
+}
+
+impl Deadlines {
+    fn of(assignment: &Assignment) -> Deadlines {
+        let connected = Instant::now() + assignment.connect_limit;
+        Deadlines {
+            connected,
+            begun: connected + assignment.load_limit,
+        }
+    }
+
+    /// The next one that is not met yet, and how the worker ends when it is missed.
+    fn next(&self, stage: &Stage) -> Option<(Instant, Ending)> {
+        if !stage.has_commands() {
+            Some((self.connected, Ending::NeverConnected))
+        } else if stage.session_now().is_none() {
+            let slow = "the node's OpenCL takes too long to load; a driver hangs".to_owned();
+            Some((self.begun, Ending::Broken(slow)))
+        } else {
+            None
+        }
+    }
+}
+
+/// There is no next message.
+enum Unheard {
+    Late(Ending),
+    Io(io::Error),
+}
+
+/// The next message, or what the session has not done in time.
 fn next(
     channel: &OwnedFd,
     stage: &Stage,
-    deadline: Option<Instant>,
-) -> io::Result<Option<ToWorker>> {
-    while let Some(deadline) = deadline
-        && !stage.has_commands()
-    {
+    deadlines: Option<&Deadlines>,
+) -> Result<Option<ToWorker>, Unheard> {
+    while let Some((deadline, ending)) = deadlines.and_then(|deadlines| deadlines.next(stage)) {
         let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Unheard::Late(ending));
+        }
         let timeout = Timespec::try_from(left).unwrap_or_default();
         let mut fds = [PollFd::new(channel, PollFlags::IN)];
         match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(0) if !stage.has_commands() => return Err(io::ErrorKind::TimedOut.into()),
+            // Met meanwhile, or not: see above.
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) => break,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(Unheard::Io(error.into())),
         }
     }
-    handover::receive_in_worker(channel)
+    handover::receive_in_worker(channel).map_err(Unheard::Io)
 }
 
 /// Gives a new connection a thread to prove itself in.

@@ -200,6 +200,7 @@ mod tests {
             },
             bulk_connections: 2,
             connect_limit: Duration::from_secs(10),
+            load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
         });
