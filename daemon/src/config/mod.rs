@@ -1,4 +1,4 @@
-//! Settings: flags and file, raw first ([`flags`], [`file`]), then validated ([`Settings`]).
+//! Settings: flags and file, raw first ([`flags`], [`mod@file`]), then validated ([`Settings`]).
 //!
 //! What it is not: it opens no socket and starts nothing. Invariant: a [`Settings`] can be acted upon
 //! without a further check; what was wrong was named with file and line.
