@@ -388,3 +388,94 @@ fn enqueues_do_not_wait() {
     ok!(clReleaseEvent(gate));
     ok!(clReleaseMemObject(buffer));
 }
+
+// Keeps the queue busy for a while, then writes `buffer` in a blocking call without an event.
+fn busy_then_write(cl: &Fixture, busy: cl_mem, size: usize, seed: usize) {
+    let fill = [seed as u8; 16];
+    for _ in 0..20 {
+        ok!(clEnqueueFillBuffer(
+            cl.queue,
+            busy,
+            fill.as_ptr().cast(),
+            16,
+            0,
+            size,
+            0,
+            null(),
+            null_mut()
+        ));
+    }
+    let end = [seed as u8 + 1; 16];
+    cl.write(busy, size - 16, &end);
+}
+
+#[test]
+fn what_a_blocking_write_completed_is_complete_for_other_queues() {
+    let cl = Fixture::new();
+    let size = 16 << 20;
+    let buffer = cl.buffer(0, size);
+    // A queue that was there, and one that comes later.
+    busy_then_write(&cl, buffer, size, 3);
+    let mut queues = Vec::new();
+    for seed in [3, 5, 7] {
+        if seed > 3 {
+            busy_then_write(&cl, buffer, size, seed);
+        } else {
+            queues.push(cl.another_queue(0));
+        }
+        let mut seen = [0u8; 32];
+        ok!(clEnqueueReadBuffer(
+            queues[0],
+            buffer,
+            CL_TRUE,
+            size - 32,
+            32,
+            seen.as_mut_ptr().cast(),
+            0,
+            null(),
+            null_mut()
+        ));
+        let expected: Vec<u8> = [[seed as u8; 16], [seed as u8 + 1; 16]].concat();
+        assert_eq!(seen[..], expected[..]);
+    }
+    for queue in queues {
+        ok!(clReleaseCommandQueue(queue));
+    }
+    ok!(clReleaseMemObject(buffer));
+}
+
+#[test]
+fn a_blocking_write_is_complete_on_an_out_of_order_queue() {
+    let cl = Fixture::new();
+    let queue = cl.another_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+    let buffer = cl.buffer(0, 64);
+    for seed in 0..100 {
+        let bytes = pattern(seed, 64);
+        ok!(clEnqueueWriteBuffer(
+            queue,
+            buffer,
+            CL_TRUE,
+            0,
+            64,
+            bytes.as_ptr().cast(),
+            0,
+            null(),
+            null_mut()
+        ));
+        let mut seen = [0u8; 64];
+        ok!(clEnqueueReadBuffer(
+            queue,
+            buffer,
+            CL_TRUE,
+            0,
+            64,
+            seen.as_mut_ptr().cast(),
+            0,
+            null(),
+            null_mut()
+        ));
+        assert_eq!(seen[..], bytes[..]);
+    }
+    ok!(clReleaseMemObject(buffer));
+    ok!(clReleaseCommandQueue(queue));
+}

@@ -3,14 +3,14 @@
 //! Today all devices of a context are of one site; what belongs to a site is reached through
 //! [`Context::site`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_proto::command::ObjectKind;
 use causeway_proto::id::{ContextId, QueueId};
 use cl_headers::types::CL_INVALID_DEVICE;
 use parking_lot::Mutex;
 
-use super::{Binding, Device, Site, callbacks, next_id};
+use super::{Binding, Device, Queue, Site, callbacks, next_id};
 use crate::error::{ClResult, require};
 
 /// The application's error callback, with its private data inside.
@@ -25,6 +25,8 @@ pub struct Context {
     notify: Mutex<Option<ContextNotify>>,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     own_queue: Mutex<Option<QueueId>>,
+    // The application's.
+    queues: Mutex<Vec<Weak<Queue>>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -62,6 +64,7 @@ impl Context {
             notify: Mutex::new(notify),
             destructors: Mutex::default(),
             own_queue: Mutex::default(),
+            queues: Mutex::default(),
         });
         context.site.link().register_context(id, &context);
         Ok(context)
@@ -89,6 +92,21 @@ impl Context {
     #[must_use]
     pub fn site(&self) -> &Arc<Site> {
         &self.site
+    }
+
+    /// Notes a new queue of the application's; the others that there are.
+    pub(super) fn add_queue(&self, queue: &Arc<Queue>) -> Vec<Arc<Queue>> {
+        let mut queues = self.queues.lock();
+        let others = queues.iter().filter_map(Weak::upgrade).collect();
+        queues.push(Arc::downgrade(queue));
+        others
+    }
+
+    /// Whether the application has one queue here at most.
+    pub(super) fn has_one_queue(&self) -> bool {
+        let mut queues = self.queues.lock();
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.len() <= 1
     }
 
     /// The id of the context's own queue on the node; `create` makes it the first time.

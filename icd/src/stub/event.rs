@@ -82,7 +82,7 @@ impl Event {
             queue: Some(queue.clone()),
             command,
             gated,
-            status: AtomicI32::new(CL_QUEUED as i32),
+            status: AtomicI32::new(CL_QUEUED),
             state: Mutex::new(State {
                 finisher,
                 hold,
@@ -135,7 +135,7 @@ impl Event {
             queue: None,
             command: CL_COMMAND_USER,
             gated,
-            status: AtomicI32::new(CL_SUBMITTED as i32),
+            status: AtomicI32::new(CL_SUBMITTED),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -200,7 +200,7 @@ impl Event {
     /// Complete or failed.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.status() <= CL_COMPLETE as i32
+        self.status() <= CL_COMPLETE
     }
 
     /// Whether it is incomplete and may wait for the application itself.
@@ -213,7 +213,7 @@ impl Event {
     /// user events, and where the node gave none.
     #[must_use]
     pub fn times(&self) -> Option<[u64; 4]> {
-        if self.status() == CL_COMPLETE as i32 {
+        if self.status() == CL_COMPLETE {
             self.state.lock().times
         } else {
             None
@@ -223,8 +223,8 @@ impl Event {
     /// The command has left the client.
     pub(super) fn submitted(&self) {
         let _ = self.status.compare_exchange(
-            CL_QUEUED as i32,
-            CL_SUBMITTED as i32,
+            CL_QUEUED,
+            CL_SUBMITTED,
             Ordering::AcqRel,
             Ordering::Relaxed,
         );

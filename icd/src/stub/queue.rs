@@ -35,6 +35,8 @@ pub struct Queue {
     visible: AtomicUsize,
     // The first failure that no wait list explains, until clFinish tells it.
     failure: AtomicI32,
+    // The last blocking command that returned before it was complete.
+    promised: Mutex<Weak<Event>>,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +93,11 @@ impl Queue {
         let mut queue = Queue::bare(id, context, device);
         queue.properties = properties;
         queue.property_list = property_list;
-        Ok(Arc::new(queue))
+        let queue = Arc::new(queue);
+        for other in queue.context.add_queue(&queue) {
+            other.keep_promise();
+        }
+        Ok(queue)
     }
 
     fn bare(id: QueueId, context: Arc<Context>, device: Arc<Device>) -> Queue {
@@ -106,6 +112,7 @@ impl Queue {
             order: Mutex::default(),
             visible: AtomicUsize::new(0),
             failure: AtomicI32::new(0),
+            promised: Mutex::default(),
         }
     }
 
@@ -170,6 +177,31 @@ impl Queue {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.visible.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether a blocking command may return before it is complete because the application cannot tell:
+    /// this is the context's only queue, in order, and nothing whose end one could see is under way.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.is_in_order() && self.is_quiet() && self.context.has_one_queue()
+    }
+
+    /// Notes that a blocking command, the last of this queue, returns before it is complete; false
+    /// when it may not, since a second queue has come.
+    #[must_use]
+    pub fn promise(&self, event: &Arc<Event>) -> bool {
+        *self.promised.lock() = Arc::downgrade(event);
+        // A queue made meanwhile has either seen this promise or is seen here.
+        self.context.has_one_queue()
+    }
+
+    // Waits for what a blocking command has promised: another queue's commands may build on it.
+    fn keep_promise(&self) {
+        let promised = self.promised.lock().upgrade();
+        if let Some(event) = promised {
+            // Its failure is told by clFinish, as that of every early return.
+            let _ = event.wait();
+        }
     }
 
     /// Enqueues. `prepare` sees the event before anything is sent (to register a transfer).

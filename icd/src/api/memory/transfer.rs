@@ -68,8 +68,11 @@ pub(super) fn enqueue(
     check_host_access(&buffer, way)?;
     let wants_event = !arguments.event.is_null();
     // A blocking write may return as soon as its bytes are taken when the application cannot tell: no
-    // event to look at, nothing it waits for that could fail, nothing before it that one could see end.
-    let unseen = !wants_event && wait.iter().all(|on| on.status() == 0) && queue.is_quiet();
+    // event to look at, nothing it waits for that could fail, nobody beside the queue's own order.
+    let unseen = arguments.blocking
+        && !wants_event
+        && wait.iter().all(|on| on.status() == 0)
+        && queue.is_private();
     let (event, returns) = if regions.buffer.packed_length() == 0 {
         let hold = vec![Hold::Buffer(buffer)];
         let event = nothing(&queue, arguments.command, wait, hold, None, wants_event)?;
@@ -105,7 +108,8 @@ fn move_bytes(
         Way::Read => Ok((transfer.read(queue)?, false)),
         Way::Write => {
             let written = transfer.write(queue)?;
-            Ok((written.event, written.taken && unseen))
+            let returns = written.taken && unseen && queue.promise(&written.event);
+            Ok((written.event, returns))
         }
     }
 }
