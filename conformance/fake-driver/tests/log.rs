@@ -38,7 +38,8 @@ fn handles_have_names_and_data_has_hashes() {
 
 #[test]
 fn every_run_has_the_same_log() {
-    for case in ["flow", "maps", "programs", "errors"] {
+    // Not those with callbacks, which make calls of their own at any time.
+    for case in ["flow", "maps", "arguments", "errors"] {
         assert_eq!(
             log_of(&[case], ""),
             log_of(&[case], "instant = true"),
