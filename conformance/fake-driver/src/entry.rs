@@ -189,11 +189,17 @@ unsafe fn enter_with_duties<R: Answer>(
     words: &[u64],
     body: impl FnOnce() -> ClResult<R::Good>,
 ) -> R {
+    let line = if duties & control::LOG == 0 {
+        String::new()
+    } else {
+        // SAFETY: passed on.
+        unsafe { log::begin(call, words) }
+    };
     let refused = if duties & control::CALLS == 0 {
         None
     } else {
         // SAFETY: passed on.
-        unsafe { obey_rules(call, words) }
+        unsafe { obey_rules(call, words, &line) }
     };
     let result = match refused {
         Some(code) => Err(code),
@@ -212,7 +218,7 @@ unsafe fn enter_with_duties<R: Answer>(
             error_name(code).to_owned()
         };
         // SAFETY: passed on.
-        unsafe { log::line(call, words, &shown, code == CL_SUCCESS) };
+        unsafe { log::end(&line, call, words, &shown, code == CL_SUCCESS) };
     }
     answer
 }
@@ -221,7 +227,7 @@ unsafe fn enter_with_duties<R: Answer>(
 ///
 /// # Safety
 /// As [`enter`].
-unsafe fn obey_rules(call: &'static Call, words: &[u64]) -> Option<Code> {
+unsafe fn obey_rules(call: &'static Call, words: &[u64], line: &str) -> Option<Code> {
     let mut refused = None;
     for rule in &control::current().calls {
         if rule.slot != call.slot || !rule.applies() {
@@ -232,7 +238,7 @@ unsafe fn obey_rules(call: &'static Call, words: &[u64]) -> Option<Code> {
         }
         if let Some(crash) = rule.crash {
             // SAFETY: passed on.
-            unsafe { log::line(call, words, &format!("crash {crash:?}"), false) };
+            unsafe { log::end(line, call, words, &format!("crash {crash:?}"), false) };
             crash::now(crash);
         }
         refused = refused.or(rule.fail.map(Code));

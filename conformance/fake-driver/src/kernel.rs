@@ -183,6 +183,9 @@ pub(crate) mod api {
             ensure(num_kernels as usize >= signatures.len(), CL_INVALID_VALUE)?;
             for (place, signature) in signatures.iter().enumerate() {
                 let kernel = Kernel::unset(program, signature.clone()).publish();
+                log::note("kernel", || {
+                    format!("{}:{}", log::handle(kernel as u64), signature.name)
+                });
                 // SAFETY: the application's array is long enough, by the check.
                 unsafe { kernels.add(place).write(kernel) };
             }

@@ -51,30 +51,40 @@ pub(crate) fn note(key: &str, value: impl FnOnce() -> String) {
     }
 }
 
-/// How bytes appear in the log: their number and a hash (64-bit FNV-1a).
+/// How bytes appear in the log: `LENGTH:HASH`.
+///
+/// The hash is a polynomial, Σ (byteᵢ + 1) · Kⁱ modulo 2⁶¹ − 1, so that whoever compares logs can
+/// compute that of two pieces put together: `hash(a ‖ b) = hash(a) + K^length(a) · hash(b)`.
 pub(crate) fn digest<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut length = 0;
+    const PRIME: u128 = (1 << 61) - 1;
+    const K: u128 = 0x1234_5678_9ABC_DEF1;
+    let (mut hash, mut power, mut length) = (0, 1, 0);
     for piece in pieces {
         length += piece.len();
         for byte in piece {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            hash = (hash + (u128::from(*byte) + 1) * power) % PRIME;
+            power = power * K % PRIME;
         }
     }
     format!("{length}:{hash:016x}")
 }
 
-/// Writes the line of a call that has ended with `result`.
+/// Where the event's name goes that is known only after the call.
+const EVENT: &str = "\0";
+
+/// The beginning of a call's line: what is known before the call. (After a release, say, its handle
+/// would have no name any more.)
 ///
 /// # Safety
-/// `words` are the call's arguments, and those that OpenCL says are readable still are.
-pub(crate) unsafe fn line(call: &Call, words: &[u64], result: &str, succeeded: bool) {
-    let Some(file) = &*FILE else { return };
+/// `words` are the call's arguments, and those that OpenCL says are readable are.
+pub(crate) unsafe fn begin(call: &Call, words: &[u64]) -> String {
     let mut text = String::with_capacity(256);
     text.push_str(call.name);
     text.push('(');
-    let mut count = 0;
-    let mut dimension = 3;
+    let mut lists = Lists {
+        count: 0,
+        dimension: 3,
+    };
     let mut first = true;
     for (&(name, ty), &word) in call.parameters.iter().zip(words) {
         if name == "errcode_ret" {
@@ -85,17 +95,40 @@ pub(crate) unsafe fn line(call: &Call, words: &[u64], result: &str, succeeded: b
         }
         first = false;
         let _ = write!(text, "{name}=");
-        let lists = Lists { count, dimension };
         // SAFETY: passed on.
-        unsafe { argument(&mut text, name, ty, word, lists, succeeded) };
+        unsafe { argument(&mut text, name, ty, word, lists) };
         match (name, ty) {
-            ("work_dim", _) => dimension = word,
-            (_, "cl_uint") => count = word,
+            ("work_dim", _) => lists.dimension = word,
+            (_, "cl_uint") => lists.count = word,
             _ => {}
         }
     }
+    text.push(')');
+    text
+}
+
+/// Writes the line of a call that has ended with `result`, or ends in a crash.
+///
+/// # Safety
+/// As [`begin`]; after success an event is written where the call wants it.
+pub(crate) unsafe fn end(line: &str, call: &Call, words: &[u64], result: &str, succeeded: bool) {
+    let Some(file) = &*FILE else { return };
+    let mut line = line.to_owned();
+    if line.contains(EVENT) {
+        let place = call
+            .parameters
+            .iter()
+            .position(|parameter| parameter.1.ends_with("mut cl_event"));
+        let place = place.map_or(std::ptr::null(), |at| {
+            words[at] as usize as *const *mut c_void
+        });
+        // SAFETY: the event's place, which is not NULL where the line has a gap for it.
+        let event = succeeded.then(|| unsafe { place.read() });
+        let name = event.map_or("ptr".to_owned(), |event| handle(event as u64));
+        line = line.replace(EVENT, &name);
+    }
     let notes = NOTES.with_borrow_mut(std::mem::take);
-    let _ = writeln!(text, ") = {result}{notes}");
+    let text = format!("{line} = {result}{notes}\n");
     // A full disk must not change what the program sees; the comparison will.
     let _ = file.lock().write_all(text.as_bytes());
 }
@@ -108,26 +141,15 @@ struct Lists {
 }
 
 /// # Safety
-/// As [`line`].
-unsafe fn argument(
-    text: &mut String,
-    name: &str,
-    ty: &str,
-    word: u64,
-    lists: Lists,
-    succeeded: bool,
-) {
+/// As [`begin`].
+unsafe fn argument(text: &mut String, name: &str, ty: &str, word: u64, lists: Lists) {
     let pointer = word as usize as *const c_void;
     let bare = ty.replace(' ', "");
     match bare.as_str() {
         "cl_platform_id" | "cl_device_id" | "cl_context" | "cl_command_queue" | "cl_mem"
         | "cl_program" | "cl_kernel" | "cl_event" | "cl_sampler" => text.push_str(&handle(word)),
         _ if pointer.is_null() && bare.starts_with('*') => text.push_str("null"),
-        "*mutcl_event" => {
-            // SAFETY: after success the event was written there.
-            let event = succeeded.then(|| unsafe { pointer.cast::<*mut c_void>().read() });
-            text.push_str(&event.map_or("ptr".to_owned(), |event| handle(event as u64)));
-        }
+        "*mutcl_event" => text.push_str(EVENT),
         "*constcl_event" | "*constcl_mem" | "*constcl_device_id" | "*constcl_program" => {
             // SAFETY: a list as long as the count before it says, cut at a length that no
             // well-meant call has.
@@ -141,8 +163,10 @@ unsafe fn argument(
             } else {
                 3
             };
+            // With a wrong `work_dim` nobody knows how long the list is.
+            let length = if length > 3 { 0 } else { length };
             // SAFETY: `work_dim` elements for a launch, 3 for regions and origins.
-            let list = unsafe { words(pointer, length.min(3)) };
+            let list = unsafe { words(pointer, length) };
             let _ = write!(text, "{list:?}");
         }
         "*constc_char" => {
