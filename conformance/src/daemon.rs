@@ -26,6 +26,8 @@ pub(crate) struct Daemon {
     program: PathBuf,
     vendors: PathBuf,
     logs: PathBuf,
+    /// Variables for its drivers.
+    variables: Vec<(String, String)>,
     state: Mutex<State>,
 }
 
@@ -48,8 +50,24 @@ impl Daemon {
             program,
             vendors,
             logs,
+            variables: Vec::new(),
             state: Mutex::default(),
         }
+    }
+
+    /// A daemon of the same program over other drivers, with variables for these.
+    pub(crate) fn over(
+        &self,
+        vendors: PathBuf,
+        logs: PathBuf,
+        variables: &[(&str, String)],
+    ) -> Self {
+        let mut daemon = Self::new(self.program.clone(), vendors, logs);
+        daemon.variables = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect();
+        daemon
     }
 
     /// Where it listens; starts it if it does not run.
@@ -87,6 +105,7 @@ impl Daemon {
         let mut child = Command::new(&self.program)
             .args(["--listen", "127.0.0.1:0"])
             .env("OCL_ICD_VENDORS", &self.vendors)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")
             .stdin(Stdio::null())

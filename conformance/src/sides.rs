@@ -134,6 +134,40 @@ impl Sides {
         })
     }
 
+    /// The same sides over another native driver, with variables for who loads it: `None` where
+    /// the daemon is not ours. To be dropped before these.
+    pub(crate) fn over(
+        &self,
+        driver: &Path,
+        variables: &[(&str, String)],
+    ) -> Result<Option<Self>, SetupError> {
+        let scratch = tempfile::Builder::new()
+            .prefix("causeway-conformance-")
+            .tempdir()
+            .map_err(io_error("no temporary directory"))?;
+        let native_vendors = vendors_of(driver, scratch.path())?;
+        let causeway = match &self.causeway {
+            Target::Given { .. } => return Ok(None),
+            Target::Native => Target::Native,
+            Target::Own { daemon, vendors } => Target::Own {
+                // With a slash, for the loader takes a directory by it.
+                daemon: daemon.over(
+                    with_slash(&native_vendors),
+                    scratch.path().join("logs"),
+                    variables,
+                ),
+                vendors: vendors.clone(),
+            },
+        };
+        Ok(Some(Self {
+            native_vendors,
+            causeway,
+            scratch,
+            limit: self.limit,
+            against_spec: self.against_spec,
+        }))
+    }
+
     /// Runs the program on one side.
     pub(crate) fn run(&self, side: Side, launch: &Launch) -> Result<Finished, SetupError> {
         let directory = launch.directory.as_deref().unwrap_or(self.scratch.path());
@@ -197,6 +231,11 @@ pub(crate) fn work_directory() -> PathBuf {
     }
 }
 
+/// Where the fake driver lies: beside the runner.
+pub(crate) fn fake_driver() -> PathBuf {
+    beside_runner().join("libfake_opencl.so")
+}
+
 fn beside_runner() -> PathBuf {
     let runner = env::current_exe().unwrap_or_default();
     runner.parent().unwrap_or(Path::new(".")).to_owned()
@@ -211,7 +250,8 @@ fn with_slash(directory: &Path) -> PathBuf {
 /// to date first, so that a stale daemon is never what gets tested.
 fn build_beside(options: &Options) -> Result<PathBuf, SetupError> {
     let beside = beside_runner();
-    let complete = beside.join("libcauseway.so").exists() && beside.join("causewayd").exists();
+    let parts = ["libcauseway.so", "causewayd", "libfake_opencl.so"];
+    let complete = parts.iter().all(|part| beside.join(part).exists());
     let given = options.library.is_some() && (options.daemon.is_some() || options.server.is_some());
     if given || (complete && env::var_os("CARGO").is_none()) {
         return Ok(beside);
@@ -225,6 +265,8 @@ fn build_beside(options: &Options) -> Result<PathBuf, SetupError> {
         "causewayd",
         "--package",
         "causeway-icd",
+        "--package",
+        "fake-driver",
     ]);
     build.args([
         "--manifest-path",

@@ -1,6 +1,7 @@
 //! The suites: one module each, one table of them all.
 
 mod api;
+mod calllog;
 mod clblast;
 mod clinfo;
 mod clpeak;
@@ -44,6 +45,12 @@ pub(crate) const ALL: &[Suite] = &[
         about: "our C programs over OpenCL 1.2 without images: answers, data, error codes",
         alone: false,
         cases: api::cases,
+    },
+    Suite {
+        name: "calllog",
+        about: "what reaches the fake driver: each call with the arguments given",
+        alone: true,
+        cases: calllog::cases,
     },
     Suite {
         name: "threads",
