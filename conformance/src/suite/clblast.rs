@@ -15,7 +15,7 @@ const TESTS: [&str; 8] = [
 ];
 
 /// Tuners of `clblast-utils` with few configurations.
-const TUNERS: [&str; 3] = ["xdot", "invert", "transpose_pad"];
+const TUNERS: [&str; 2] = ["xdot", "invert"];
 
 const LIMIT: Duration = Duration::from_secs(300);
 

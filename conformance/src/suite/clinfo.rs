@@ -3,7 +3,7 @@
 //! Each line becomes a key (its label under the labels above it) and a value. A
 //! line that differs must be in [`RIGHT`], and then be what the table demands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::SetupError;
 use crate::case::{Case, Verdict};
@@ -278,48 +278,38 @@ fn compare(
             causeway.tail()
         )));
     }
-    let (wrong, count) = differences(&lines(&native.stdout), &lines(&causeway.stdout), right);
+    let (wrong, covered) = differences(&lines(&native.stdout), &lines(&causeway.stdout), right);
     Ok(if !wrong.is_empty() {
         Verdict::Failed(wrong.join("\n"))
-    } else if count > 0 {
+    } else if !covered.is_empty() {
+        let count = covered.len();
+        let list = covered.join("\n");
         Verdict::Noted(format!(
-            "{count} lines differ as the table of the suite says"
+            "{count} lines differ as the table of the suite says\n{list}"
         ))
     } else {
         Verdict::Passed
     })
 }
 
-/// The differences that the table does not cover, and how many it does.
-fn differences(native: &Lines, causeway: &Lines, right: Judge) -> (Vec<String>, usize) {
-    let nothing = String::new();
-    let mut wrong = Vec::new();
-    let mut covered = 0;
-    for (key, theirs) in native {
-        let ours = causeway.get(key);
-        if ours == Some(theirs) {
+/// The differences that the table does not cover, and those that it does.
+fn differences(native: &Lines, causeway: &Lines, right: Judge) -> (Vec<String>, Vec<String>) {
+    const NO_LINE: &str = "(no such line)";
+    let (mut wrong, mut covered) = (Vec::new(), Vec::new());
+    let keys: BTreeSet<&String> = native.keys().chain(causeway.keys()).collect();
+    for key in keys {
+        let theirs = native.get(key).map(String::as_str);
+        let ours = causeway.get(key).map(String::as_str);
+        if theirs == ours {
             continue;
         }
-        if right(key, theirs, ours.unwrap_or(&nothing)) {
-            covered += 1;
-            continue;
-        }
-        wrong.push(format!(
-            "{key}\n  native:   {theirs}\n  causeway: {}",
-            ours.map_or("(no such line)", String::as_str)
-        ));
-    }
-    for (key, ours) in causeway
-        .iter()
-        .filter(|(key, _)| !native.contains_key(*key))
-    {
-        if right(key, "", ours) {
-            covered += 1;
-        } else {
-            wrong.push(format!(
-                "{key}\n  native:   (no such line)\n  causeway: {ours}"
-            ));
-        }
+        let told = format!(
+            "{key}\n  native:   {}\n  causeway: {}",
+            theirs.unwrap_or(NO_LINE),
+            ours.unwrap_or(NO_LINE)
+        );
+        let is_right = right(key, theirs.unwrap_or_default(), ours.unwrap_or_default());
+        if is_right { &mut covered } else { &mut wrong }.push(told);
     }
     (wrong, covered)
 }
@@ -484,7 +474,7 @@ mod tests {
         let native = raw_lines("[A/0] CL_DEVICE_NAME one\n[A/0] CL_DEVICE_SVM_CAPABILITIES X\n");
         let causeway = raw_lines("[B/0] CL_DEVICE_NAME two\n[B/0] CL_DEVICE_SVM_CAPABILITIES \n");
         let (wrong, covered) = differences(&native, &causeway, right_raw);
-        assert_eq!((wrong.len(), covered), (1, 1));
+        assert_eq!((wrong.len(), covered.len()), (1, 1));
         assert!(wrong[0].starts_with("0 CL_DEVICE_NAME"));
     }
 
