@@ -48,7 +48,7 @@ fn swallow(mut lane: TcpStream) {
 fn a_quarter_gibibyte_each_way_stays_in_its_buffer() {
     let fake = FakeNode::start(Faults::default());
     let upper = Upper::new();
-    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+    let (node, session, mut worker) = fake.open(Carrier::Direct, &upper);
     let mut memory = vec![1u8; SIZE];
     let region = Region::linear(0, SIZE as u64).unwrap();
     let before = peak();
@@ -87,7 +87,7 @@ fn a_quarter_gibibyte_each_way_stays_in_its_buffer() {
     upper.wait(|heard| !heard.uploaded.is_empty());
     let grown = peak() - before;
     assert!(grown < ALLOWED, "{} MiB more", grown >> 20);
-    drop((_node, session));
+    drop((node, session));
     for reader in readers {
         reader.join().unwrap();
     }

@@ -16,7 +16,7 @@ use rustc_hash::FxHasher;
 
 use super::{Context, Event};
 use crate::error::ClResult;
-use crate::transport::{Node, Session, SessionEvents};
+use crate::transport::{self, Node, Session, SessionEvents};
 
 type Table<K, V> = DashMap<K, V, BuildHasherDefault<FxHasher>>;
 
@@ -45,6 +45,8 @@ impl SessionLink {
     /// # Errors
     /// What the wire says when no session can be had.
     pub fn open(node: &Arc<Node>) -> ClResult<Arc<SessionLink>> {
+        // In a child of fork, another thread of the parent may have held the lock for ever.
+        transport::check_not_forked()?;
         // Held while a session opens, so that two first contexts on a node share one.
         let mut links = LINKS.lock();
         let fresh = Arc::new(SessionLink::default());

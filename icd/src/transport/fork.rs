@@ -38,8 +38,12 @@ pub(super) fn is_child() -> bool {
     }
 }
 
-/// [`WireError::Forked`] in a child of a marked process.
-pub(super) fn check() -> Result<(), WireError> {
+/// [`WireError::Forked`] in a child of `fork` whose parent has, or had, sessions. One load; ask before
+/// taking a lock that another thread of the parent may have held.
+///
+/// # Errors
+/// [`WireError::Forked`].
+pub fn check() -> Result<(), WireError> {
     if is_child() {
         Err(WireError::Forked)
     } else {

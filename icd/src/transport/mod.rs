@@ -46,5 +46,6 @@ pub use causeway_proto::status::WireError;
 pub use discover::{Discovered, discover};
 pub use encode::EncodeCommand;
 pub use exit::at_exit_flush;
+pub use fork::check as check_not_forked;
 pub use node::{Node, node_status};
 pub use session::{Session, SessionEvents};
