@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::exit_of;
+use crate::sides::STEADY;
 use crate::{SetupError, io_error};
 
 /// How long the daemon may take to listen, or to end when asked.
@@ -105,6 +106,7 @@ impl Daemon {
         let mut child = Command::new(&self.program)
             .args(["--listen", "127.0.0.1:0"])
             .env("OCL_ICD_VENDORS", &self.vendors)
+            .envs(STEADY)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")

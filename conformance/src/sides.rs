@@ -15,6 +15,10 @@ use crate::options::Options;
 use crate::process::{self, Finished};
 use crate::{SetupError, io_error};
 
+/// Set for every program and the daemon: PoCL's memory sizes would follow those of a
+/// virtual machine that grows and shrinks meanwhile, and the two sides would differ.
+pub(crate) const STEADY: [(&str, &str); 1] = [("POCL_MEMORY_LIMIT", "4")];
+
 /// Which driver a program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -174,6 +178,7 @@ impl Sides {
         let mut command = Command::new(&launch.program);
         command
             .args(&launch.arguments)
+            .envs(STEADY)
             .envs(launch.environment.iter().map(|(name, value)| (name, value)))
             .env_remove("CAUSEWAY_CONFIG")
             .env_remove("CAUSEWAY_SERVERS")
