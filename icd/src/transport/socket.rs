@@ -52,17 +52,12 @@ impl Door {
             TcpStream::connect_timeout(&self.peer, time_left(deadline).map_err(unreachable)?)
                 .map_err(unreachable)?;
         self.set_options(&stream, purpose).map_err(unreachable)?;
-        let left = time_left(deadline).map_err(unreachable)?;
-        stream.set_read_timeout(Some(left)).map_err(unreachable)?;
-        stream.set_write_timeout(Some(left)).map_err(unreachable)?;
-        self.prove(
-            &mut stream,
-            Preamble {
-                purpose,
-                lane,
-                session: self.session,
-            },
-        )?;
+        let preamble = Preamble {
+            purpose,
+            lane,
+            session: self.session,
+        };
+        self.prove(&mut stream, preamble, deadline)?;
         stream.set_read_timeout(None).map_err(unreachable)?;
         stream.set_write_timeout(None).map_err(unreachable)?;
         Ok(stream)
@@ -91,11 +86,16 @@ impl Door {
         Ok(())
     }
 
-    fn prove(&self, stream: &mut TcpStream, preamble: Preamble) -> Result<(), WireError> {
+    fn prove(
+        &self,
+        stream: &mut TcpStream,
+        preamble: Preamble,
+        deadline: Instant,
+    ) -> Result<(), WireError> {
         let bytes = preamble.encode();
-        self.spoken(stream.write_all(&bytes))?;
+        self.spoken(write_by(stream, &bytes, deadline))?;
         let mut greeting = [0; GREETING];
-        self.spoken(stream.read_exact(&mut greeting))?;
+        self.spoken(read_by(stream, &mut greeting, deadline))?;
         let greeting =
             Greeting::decode(&greeting).map_err(|error| self.nonsense(error.to_string()))?;
         if greeting.verdict == Verdict::Version || greeting.verdict == Verdict::Welcome {
@@ -109,9 +109,9 @@ impl Door {
             });
         }
         let ours = client_proof(&self.secret, &bytes, &greeting.nonce);
-        self.spoken(stream.write_all(&ours))?;
+        self.spoken(write_by(stream, &ours, deadline))?;
         let mut theirs = [0; WORKER_PROOF];
-        self.spoken(stream.read_exact(&mut theirs))?;
+        self.spoken(read_by(stream, &mut theirs, deadline))?;
         if check_worker_proof(&self.secret, &bytes, &greeting.nonce, &ours, &theirs) {
             Ok(())
         } else {
@@ -134,6 +134,26 @@ impl Door {
     }
 }
 
+// Fills `bytes`, however slowly the peer lets them drip, or fails at the deadline.
+fn read_by(stream: &mut TcpStream, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+// A handshake's few bytes always find room in a fresh socket, so one limit is enough.
+fn write_by(stream: &mut TcpStream, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    stream.set_write_timeout(Some(time_left(deadline)?))?;
+    stream.write_all(bytes)
+}
+
 /// What is left until `deadline`, as an error when nothing is.
 pub(super) fn time_left(deadline: Instant) -> io::Result<Duration> {
     deadline
@@ -150,5 +170,43 @@ pub(super) fn plain(error: &io::Error) -> String {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         io::ErrorKind::ConnectionReset => "the connection was reset".to_owned(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_peer_that_drips_does_not_stretch_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let door = Door {
+            peer: listener.local_addr().unwrap(),
+            address: "dripper".to_owned(),
+            session: SessionId([1; 16]),
+            secret: SessionSecret([2; 32]),
+            heartbeat_limit: Duration::from_secs(4),
+        };
+        let dripper = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b"C").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let begun = Instant::now();
+        let error = door
+            .open(Purpose::Commands, 0, begun + Duration::from_millis(200))
+            .unwrap_err();
+        assert!(
+            begun.elapsed() < Duration::from_millis(600),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert!(
+            matches!(&error, WireError::Protocol { reason, .. } if reason.contains("no answer in time")),
+            "{error:?}"
+        );
+        dripper.join().unwrap();
     }
 }
