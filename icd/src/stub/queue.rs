@@ -163,7 +163,7 @@ impl Queue {
     /// Whether commands run in the order they were enqueued.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
-        self.properties & u64::from(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0
+        self.properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0
     }
 
     /// Whether a command enqueued now with this wait list might be held back by an unset user event
