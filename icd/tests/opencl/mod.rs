@@ -81,6 +81,18 @@ fn causewayd() -> PathBuf {
     path.join("causewayd")
 }
 
+/// A settings file that names a carrier; `CAUSEWAY_TEST_CARRIER=grpc` asks for it.
+fn settings(address: &str, carrier: &str) -> String {
+    let file = format!(
+        "{}/servers-{}.toml",
+        env!("CARGO_TARGET_TMPDIR"),
+        std::process::id()
+    );
+    let text = format!("[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n");
+    std::fs::write(&file, text).expect("written");
+    file
+}
+
 /// Starts the daemon, once, and points the library to it; its address.
 #[allow(clippy::zombie_processes, reason = "`end_daemon` waits for it")]
 pub fn daemon() -> &'static str {
@@ -102,8 +114,12 @@ pub fn daemon() -> &'static str {
             .trim()
             .strip_prefix("listening on ")
             .expect("an address");
+        let (name, value) = match std::env::var("CAUSEWAY_TEST_CARRIER") {
+            Ok(carrier) => ("CAUSEWAY_CONFIG", settings(address, &carrier)),
+            Err(_) => ("CAUSEWAY_SERVERS", address.to_owned()),
+        };
         // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
-        unsafe { std::env::set_var("CAUSEWAY_SERVERS", address) };
+        unsafe { std::env::set_var(name, value) };
         address.to_owned()
     })
 }
