@@ -111,6 +111,8 @@ fn answer(device: &Arc<Device>, name: cl_device_info, info: Info) -> ClResult<An
     match name {
         CL_DEVICE_PLATFORM => info.give(loader::platform_handle().unwrap_or(std::ptr::null_mut())),
         CL_DEVICE_REFERENCE_COUNT => info.give(1u32),
+        // Every device is a root device; the node's answer is a handle, which no inventory carries.
+        CL_DEVICE_PARENT_DEVICE => info.give(std::ptr::null_mut::<c_void>()),
         CL_DEVICE_AVAILABLE => info.give_bool(device.node().is_available()),
         _ => match device.info(name) {
             Some(Ok(bytes)) => info.give_bytes(bytes),

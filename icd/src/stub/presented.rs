@@ -181,7 +181,6 @@ const ROWS: &[(u32, Shown, &str)] = &[
         "no sub-devices yet",
     ),
     (CL_DEVICE_PARTITION_TYPE, Shown::Empty, "a root device"),
-    (CL_DEVICE_PARENT_DEVICE, Shown::Zero, "a root device"),
     (
         CL_DEVICE_LUID_VALID_KHR,
         Shown::Zero,
