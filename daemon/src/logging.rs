@@ -7,11 +7,15 @@
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// [`Logging::filter`], for the daemon as for its child processes.
 pub const FILTER_VARIABLE: &str = "CAUSEWAYD_LOG";
 /// [`Logging::format`], likewise.
 pub const FORMAT_VARIABLE: &str = "CAUSEWAYD_LOG_FORMAT";
+
+/// What the lines of this crate are named after.
+const OWN_TARGET: &str = "causeway_daemon";
 
 /// How a line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -52,7 +56,8 @@ impl FromStr for Format {
 /// What is logged and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logging {
-    /// A `tracing` filter: a level, or `target=level` pairs.
+    /// A `tracing` filter: a level, or `target=level` pairs. A level alone is about the daemon itself;
+    /// the libraries below it (HTTP/2 tells every frame at `debug`) then only warn.
     pub filter: String,
     /// How a line looks.
     pub format: Format,
@@ -90,6 +95,13 @@ impl Logging {
         ]
     }
 
+    fn directives(&self) -> String {
+        match self.filter.parse::<LevelFilter>() {
+            Ok(level) if level > LevelFilter::WARN => format!("warn,{OWN_TARGET}={level}"),
+            _ => self.filter.clone(),
+        }
+    }
+
     /// Whether the filter can be understood.
     ///
     /// # Errors
@@ -100,7 +112,7 @@ impl Logging {
 
     /// Starts logging. A second call in a process changes nothing.
     pub fn start(&self) {
-        let filter = EnvFilter::builder().parse_lossy(&self.filter);
+        let filter = EnvFilter::builder().parse_lossy(self.directives());
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr);
@@ -115,6 +127,23 @@ impl Logging {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_alone_is_about_the_daemon() {
+        let directives = |filter: &str| {
+            let logging = Logging {
+                filter: filter.to_owned(),
+                ..Logging::default()
+            };
+            logging.directives()
+        };
+        assert_eq!(directives("debug"), "warn,causeway_daemon=debug");
+        assert_eq!(directives("info"), "warn,causeway_daemon=info");
+        for as_it_is in ["error", "off", "h2=trace", "debug,h2=off"] {
+            assert_eq!(directives(as_it_is), as_it_is);
+        }
+        assert!(module_path!().starts_with(OWN_TARGET));
+    }
 
     #[test]
     fn a_filter_is_checked_before_it_is_used() {

@@ -36,6 +36,15 @@ impl Ending {
         };
         match self {
             Ending::ClientClosed => tracing::info!(?session, "the client closed the session"),
+            // A program that ends while events are under way to it resets the connection.
+            Ending::ClientLost { connection, error }
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+                ) =>
+            {
+                tracing::info!(?session, connection, %error, "the client is gone");
+            }
             Ending::ClientLost { connection, error } => {
                 tracing::warn!(?session, connection, %error, "the client is lost");
             }

@@ -29,6 +29,7 @@ use crate::worker::session::Session;
 
 /// Batches decoded ahead of the one that is applied; HTTP/2's flow control holds back the rest.
 const AHEAD: usize = 4;
+const CONNECTION: &str = "commands (gRPC)";
 /// Bytes that the client may have on the way.
 const WINDOW: u32 = 8 << 20;
 /// With more event bytes than this waiting, no further commands are applied.
@@ -54,7 +55,7 @@ pub(super) fn carry(
     let started = named("grpc", move || {
         if let Err(error) = serve(socket, call) {
             failed.end(Ending::ClientLost {
-                connection: "commands (gRPC)",
+                connection: CONNECTION,
                 error,
             });
         }
@@ -78,17 +79,22 @@ pub(super) fn carry(
             Some(Err(status)) if status.code() == Code::InvalidArgument => {
                 return Ending::Violation(status.message().to_owned());
             }
-            Some(Err(status)) => {
-                return Ending::ClientLost {
-                    connection: "commands (gRPC)",
-                    error: io::Error::other(status.message().to_owned()),
-                };
-            }
+            Some(Err(status)) => return broken(&status),
             None => {
                 backlog.give_up();
                 return Ending::ClientClosed;
             }
         }
+    }
+}
+
+/// What the end of the stream by an error means: to HTTP/2, any end of the connection while a stream is
+/// open, a program's exit for one, is an error, and its cause is hidden. A cut network shows on the
+/// pulse.
+fn broken(status: &Status) -> Ending {
+    Ending::ClientLost {
+        connection: CONNECTION,
+        error: io::Error::new(io::ErrorKind::ConnectionReset, status.message().to_owned()),
     }
 }
 
