@@ -7,8 +7,10 @@
 //! why, is the table [`PUT_ASIDE`]; everything else in a log counts.
 
 mod bytes;
+mod commands;
 mod line;
 mod story;
+mod teller;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +29,7 @@ use crate::{SetupError, io_error};
 use line::Call;
 use story::{Place, Story};
 
-/// What differs between the logs and may, with the reason. `story` does what this says.
+/// What differs between the logs and may, with the reason. `teller` and `commands` do what this says.
 const PUT_ASIDE: &[(&str, &str)] = &[
     (
         "clGet…, clRetain…, clSetEventCallback, clFlush, clFinish, clWaitForEvents",
