@@ -96,6 +96,7 @@ mod memory;
 mod object;
 mod platform;
 mod program;
+mod program_build;
 mod program_info;
 mod queue;
 mod rect;

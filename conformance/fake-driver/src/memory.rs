@@ -18,10 +18,21 @@ use crate::map::Mapping;
 use crate::object::{Object, Ref, body};
 use crate::{arg, log, tag};
 
+/// From this size on, memory is mapped: its pages are there when they are first used.
+const MAPPED_FROM: usize = 1 << 20;
+
+/// How memory was got, and is to be given back.
+enum Backing {
+    /// It is the application's.
+    Theirs,
+    Heap(Layout),
+    Mapped,
+}
+
 /// Where contents are: memory of our own, counted on the devices, or the application's.
 pub(crate) struct Storage {
     pub(crate) address: usize,
-    layout: Option<Layout>,
+    backing: Backing,
     counted_on: Vec<Ref<Device>>,
     size: usize,
 }
@@ -32,7 +43,7 @@ impl Storage {
     pub(crate) fn new(context: &Context, size: usize, host: Option<usize>) -> ClResult<Arc<Self>> {
         let mut storage = Self {
             address: host.unwrap_or(0),
-            layout: None,
+            backing: Backing::Theirs,
             counted_on: Vec::new(),
             size,
         };
@@ -42,23 +53,54 @@ impl Storage {
             storage.counted_on.push(device.clone());
         }
         if host.is_none() {
-            let layout = Layout::from_size_align(size, BASE_ALIGNMENT.max(4096))
-                .or(fail(CL_MEM_OBJECT_ALLOCATION_FAILURE))?;
-            // SAFETY: the size is not 0; `create` has checked it.
-            let address = unsafe { alloc_zeroed(layout) };
-            ensure(!address.is_null(), CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
-            storage.address = address.addr();
-            storage.layout = Some(layout);
+            storage.allocate()?;
         }
         Ok(Arc::new(storage))
+    }
+
+    /// Gets zeroed memory of our own.
+    fn allocate(&mut self) -> ClResult {
+        if self.size >= MAPPED_FROM {
+            // SAFETY: a new mapping, which nobody else has.
+            let address = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    self.size,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    -1,
+                    0,
+                )
+            };
+            ensure(
+                address != libc::MAP_FAILED,
+                CL_MEM_OBJECT_ALLOCATION_FAILURE,
+            )?;
+            self.address = address.addr();
+            self.backing = Backing::Mapped;
+            return Ok(());
+        }
+        let layout = Layout::from_size_align(self.size, BASE_ALIGNMENT)
+            .or(fail(CL_MEM_OBJECT_ALLOCATION_FAILURE))?;
+        // SAFETY: the size is not 0: whoever creates an object has checked it.
+        let address = unsafe { alloc_zeroed(layout) };
+        ensure(!address.is_null(), CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
+        self.address = address.addr();
+        self.backing = Backing::Heap(layout);
+        Ok(())
     }
 }
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        if let Some(layout) = self.layout {
-            // SAFETY: allocated by `new` with this layout; all objects in it are gone.
-            unsafe { dealloc(self.address as *mut u8, layout) };
+        match self.backing {
+            Backing::Theirs => {}
+            // SAFETY: allocated with this layout; all objects in it are gone.
+            Backing::Heap(layout) => unsafe { dealloc(self.address as *mut u8, layout) },
+            // SAFETY: mapped with this size; all objects in it are gone.
+            Backing::Mapped => unsafe {
+                libc::munmap(self.address as *mut c_void, self.size);
+            },
         }
         for device in &self.counted_on {
             device.give_back(self.size as u64);

@@ -1,6 +1,6 @@
 //! Programs: created from source, binaries, IL or built-in kernels, or by linking.
 //!
-//! Not here: what building does to the text (`build`). Invariant: `builds` has one entry for each
+//! Not here: their building (`program_build`), and what that does to the text (`build`). Invariant: `builds` has one entry for each
 //! device, in the order of `devices`.
 
 use std::ffi::{c_char, c_void};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cl_headers::types::*;
 use parking_lot::Mutex;
 
-use crate::build::{self, Options};
+use crate::build;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{ClResult, Code, ensure, fail};
 use crate::object::{Object, Ref, body};
 use crate::source::Signature;
-use crate::{arg, engine, tag};
+use crate::{arg, tag};
 
 /// What a program was made from.
 pub(crate) enum Origin {
@@ -39,7 +39,7 @@ pub(crate) struct Build {
 }
 
 impl Build {
-    fn none(object: Option<build::Object>) -> Self {
+    pub(crate) fn none(object: Option<build::Object>) -> Self {
         Self {
             status: CL_BUILD_NONE,
             options: String::new(),
@@ -49,7 +49,7 @@ impl Build {
     }
 
     /// The outcome of a build.
-    fn of(options: &str, outcome: Result<build::Object, String>) -> Self {
+    pub(crate) fn of(options: &str, outcome: Result<build::Object, String>) -> Self {
         let (status, log, object) = match outcome {
             Ok(object) => (CL_BUILD_SUCCESS, String::new(), Some(Arc::new(object))),
             Err(log) => (CL_BUILD_ERROR, log + "\n", None),
@@ -129,7 +129,11 @@ impl Program {
     ///
     /// # Safety
     /// The list is the application's.
-    unsafe fn places(&self, count: cl_uint, list: *const cl_device_id) -> ClResult<Vec<usize>> {
+    pub(crate) unsafe fn places(
+        &self,
+        count: cl_uint,
+        list: *const cl_device_id,
+    ) -> ClResult<Vec<usize>> {
         ensure((count == 0) == list.is_null(), CL_INVALID_VALUE)?;
         if list.is_null() {
             return Ok((0..self.devices.len()).collect());
@@ -142,110 +146,29 @@ impl Program {
             .collect()
     }
 
-    fn ensure_no_kernels(&self) -> ClResult {
+    pub(crate) fn ensure_no_kernels(&self) -> ClResult {
         let kernels = self.kernels.load(Ordering::Acquire);
         ensure(kernels == 0, CL_INVALID_OPERATION)
     }
 }
 
-/// A callback of a build with its user data.
-#[derive(Clone, Copy)]
-struct Notify {
-    function: ProgramCallback,
-    user_data: usize,
-}
-
-impl Notify {
-    fn new(function: ProgramCallback, user_data: *mut c_void) -> ClResult<Self> {
-        let without = function.is_none() && !user_data.is_null();
-        ensure(!without, CL_INVALID_VALUE)?;
-        Ok(Self {
-            function,
-            user_data: user_data.addr(),
-        })
-    }
-
-    /// With a callback, lets it be called and hides the outcome, which is then in the build.
-    fn deliver(self, program: Ref<Program>, outcome: ClResult) -> ClResult {
-        let Some(function) = self.function else {
-            return outcome;
-        };
-        engine::notify_soon(Box::new(move || {
-            program.lend();
-            // SAFETY: the application's function, called once, as it asked.
-            unsafe { function(program.handle(), self.user_data as *mut c_void) };
-            // If the application released it once too often, that is its own affair.
-            let _ = program.release();
-        }));
-        Ok(())
-    }
-}
-
-/// Builds (with `headers` absent) or compiles.
-fn build(
-    program: &Object<Program>,
-    places: &[usize],
-    text: &str,
-    options: &Options,
-    headers: Option<&[(String, String)]>,
-) -> ClResult {
-    let kind = match headers {
-        None => CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
-        Some(_) => CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT,
-    };
-    let mut builds = program.builds.lock();
-    let mut failed = false;
-    for &place in places {
-        let known = builds[place].object.clone();
-        let outcome = match (&program.origin, known) {
-            (Origin::Source(source), _) => {
-                build::compile(source, options, headers.unwrap_or_default(), kind)
-            }
-            (Origin::Il(_, declarations), _) => build::compile(declarations, options, &[], kind),
-            (_, Some(object)) => build::link(&[&*object], options),
-            (_, None) => return fail(CL_INVALID_BINARY),
-        };
-        failed |= outcome.is_err();
-        builds[place] = Build::of(text, outcome);
-    }
-    match (failed, headers) {
-        (false, _) => Ok(()),
-        (true, None) => fail(CL_BUILD_PROGRAM_FAILURE),
-        (true, Some(_)) => fail(CL_COMPILE_PROGRAM_FAILURE),
-    }
-}
-
-/// Links what the inputs hold for each device.
-fn link(
-    context: &Object<Context>,
-    devices: Vec<Ref<Device>>,
-    inputs: &[&Object<Program>],
-    text: &str,
-    options: &Options,
-) -> ClResult<(Ref<Program>, bool)> {
-    let mut builds = Vec::new();
-    for device in &devices {
-        let objects = inputs.iter().map(|input| {
-            let place = input.place_of(device).ok()?;
-            let object = input.builds.lock()[place].object.clone()?;
-            (object.kind != CL_PROGRAM_BINARY_TYPE_EXECUTABLE).then_some(object)
-        });
-        let objects: Vec<_> = objects.collect();
-        let present = objects.iter().flatten().count();
-        let all_or_none = present == 0 || present == inputs.len();
-        ensure(all_or_none, CL_INVALID_OPERATION)?;
-        builds.push(if present == 0 {
-            Build::none(None)
-        } else {
-            let objects: Vec<_> = objects.iter().flatten().map(|object| &**object).collect();
-            Build::of(text, build::link(&objects, options))
-        });
-    }
-    let some = builds.iter().any(|build| build.status != CL_BUILD_NONE);
-    ensure(some, CL_INVALID_OPERATION)?;
-    let failed = builds.iter().any(|build| build.status == CL_BUILD_ERROR);
-    let program = Program::create(context, devices, Origin::Linked, builds);
-    Ok((program, failed))
+/// A list of devices of the context that must not be empty.
+///
+/// # Safety
+/// The list is the application's.
+pub(crate) unsafe fn devices_of(
+    context: &Context,
+    count: cl_uint,
+    list: *const cl_device_id,
+) -> ClResult<Vec<Ref<Device>>> {
+    ensure(count > 0 && !list.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: the application's list.
+    let devices = unsafe { arg::objects::<Device>(count, list) }?;
+    ensure(
+        devices.iter().all(|device| context.has(device)),
+        CL_INVALID_DEVICE,
+    )?;
+    Ok(devices.into_iter().map(Object::hold).collect())
 }
 
 pub(crate) mod api {
@@ -253,8 +176,9 @@ pub(crate) mod api {
     #![allow(clippy::too_many_arguments, reason = "OpenCL's functions")]
     use super::*;
     use crate::device::BUILT_IN_SOURCE;
-    use crate::{entry, il, log, source};
+    use crate::{il, log, source};
 
+    pub(crate) use crate::program_build::api::*;
     pub(crate) use crate::program_info::api::*;
 
     pub(crate) unsafe fn clCreateProgramWithSource(
@@ -381,25 +305,6 @@ pub(crate) mod api {
         Ok(Program::create(context, devices, Origin::BuiltIn, builds).publish())
     }
 
-    /// A list of devices of the context that must not be empty.
-    ///
-    /// # Safety
-    /// The list is the application's.
-    unsafe fn devices_of(
-        context: &Context,
-        count: cl_uint,
-        list: *const cl_device_id,
-    ) -> ClResult<Vec<Ref<Device>>> {
-        ensure(count > 0 && !list.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the application's list.
-        let devices = unsafe { arg::objects::<Device>(count, list) }?;
-        ensure(
-            devices.iter().all(|device| context.has(device)),
-            CL_INVALID_DEVICE,
-        )?;
-        Ok(devices.into_iter().map(Object::hold).collect())
-    }
-
     pub(crate) unsafe fn clRetainProgram(program: cl_program) -> ClResult {
         // SAFETY: the application's handle.
         unsafe { Object::<Program>::borrow(program) }?.retain();
@@ -409,113 +314,6 @@ pub(crate) mod api {
     pub(crate) unsafe fn clReleaseProgram(program: cl_program) -> ClResult {
         // SAFETY: the application's handle.
         unsafe { Object::<Program>::borrow(program) }?.release()
-    }
-
-    pub(crate) unsafe fn clBuildProgram(
-        program: cl_program,
-        num_devices: cl_uint,
-        device_list: *const cl_device_id,
-        options: *const c_char,
-        pfn_notify: ProgramCallback,
-        user_data: *mut c_void,
-    ) -> ClResult {
-        // SAFETY: the application's handle.
-        let program = unsafe { Object::<Program>::borrow(program) }?;
-        // SAFETY: the application's list.
-        let places = unsafe { program.places(num_devices, device_list) }?;
-        let notify = Notify::new(pfn_notify, user_data)?;
-        // SAFETY: the application's string.
-        let text = unsafe { arg::text(options) };
-        let options = Options::parse(&text, CL_INVALID_BUILD_OPTIONS)?;
-        program.ensure_no_kernels()?;
-        let linked = matches!(program.origin, Origin::Linked | Origin::BuiltIn);
-        ensure(!linked, CL_INVALID_OPERATION)?;
-        let outcome = build(program, &places, &text, &options, None);
-        notify.deliver(program.hold(), outcome)
-    }
-
-    pub(crate) unsafe fn clCompileProgram(
-        program: cl_program,
-        num_devices: cl_uint,
-        device_list: *const cl_device_id,
-        options: *const c_char,
-        num_input_headers: cl_uint,
-        input_headers: *const cl_program,
-        header_include_names: *mut *const c_char,
-        pfn_notify: ProgramCallback,
-        user_data: *mut c_void,
-    ) -> ClResult {
-        // SAFETY: the application's handle.
-        let program = unsafe { Object::<Program>::borrow(program) }?;
-        // SAFETY: the application's list.
-        let places = unsafe { program.places(num_devices, device_list) }?;
-        let none = num_input_headers == 0;
-        let matching = none == input_headers.is_null() && none == header_include_names.is_null();
-        ensure(matching, CL_INVALID_VALUE)?;
-        let notify = Notify::new(pfn_notify, user_data)?;
-        // SAFETY: the application's list.
-        let programs = unsafe { arg::objects::<Program>(num_input_headers, input_headers) }?;
-        // SAFETY: a name for each.
-        let names = unsafe { arg::list(programs.len(), header_include_names.cast_const()) };
-        let mut headers = Vec::new();
-        for (header, &name) in programs.into_iter().zip(names) {
-            let Origin::Source(source) = &header.origin else {
-                return fail(CL_INVALID_OPERATION);
-            };
-            // SAFETY: the application's string.
-            let name = unsafe { arg::text(name) };
-            log::note("header", || format!("{name:?}"));
-            headers.push((name.into_owned(), source.clone()));
-        }
-        // SAFETY: the application's string.
-        let text = unsafe { arg::text(options) };
-        let options = Options::parse(&text, CL_INVALID_COMPILER_OPTIONS)?;
-        program.ensure_no_kernels()?;
-        let has_source = matches!(program.origin, Origin::Source(_) | Origin::Il(..));
-        ensure(has_source, CL_INVALID_OPERATION)?;
-        let outcome = build(program, &places, &text, &options, Some(&headers));
-        notify.deliver(program.hold(), outcome)
-    }
-
-    pub(crate) unsafe fn clLinkProgram(
-        context: cl_context,
-        num_devices: cl_uint,
-        device_list: *const cl_device_id,
-        options: *const c_char,
-        num_input_programs: cl_uint,
-        input_programs: *const cl_program,
-        pfn_notify: ProgramCallback,
-        user_data: *mut c_void,
-        _errcode_ret: *mut cl_int,
-    ) -> ClResult<cl_program> {
-        // SAFETY: the application's handle.
-        let context = unsafe { Object::<Context>::borrow(context) }?;
-        ensure(
-            (num_devices == 0) == device_list.is_null(),
-            CL_INVALID_VALUE,
-        )?;
-        let devices = if device_list.is_null() {
-            context.devices.clone()
-        } else {
-            // SAFETY: the application's list.
-            unsafe { devices_of(context, num_devices, device_list) }?
-        };
-        let some = num_input_programs > 0 && !input_programs.is_null();
-        ensure(some, CL_INVALID_VALUE)?;
-        // SAFETY: the application's list.
-        let inputs = unsafe { arg::objects::<Program>(num_input_programs, input_programs) }?;
-        let notify = Notify::new(pfn_notify, user_data)?;
-        // SAFETY: the application's string.
-        let text = unsafe { arg::text(options) };
-        let options = Options::parse(&text, CL_INVALID_LINKER_OPTIONS)?;
-        let (program, failed) = link(context, devices, &inputs, &text, &options)?;
-        let handle = program.share();
-        let outcome = ensure(!failed, CL_LINK_PROGRAM_FAILURE);
-        // A failed link gives both a program, for its log, and an error.
-        if let Err(Code(code)) = notify.deliver(program, outcome) {
-            entry::also_fail(code);
-        }
-        Ok(handle)
     }
 
     pub(crate) unsafe fn clSetProgramReleaseCallback(
