@@ -9,7 +9,7 @@
 //! magic 8 · version u32 · length of identity u32 · length of binary u64 · identity · binary
 //! ```
 //! Numbers are little-endian; nothing follows the binary. Invariant: no byte of a container is
-//! trusted; [`unwrap`] allocates nothing.
+//! trusted; [`Identity::unwrap`] allocates nothing.
 
 use causeway_proto::status::Status;
 use cl_headers::types::{CL_DEVICE_NAME, CL_DRIVER_VERSION, CL_INVALID_BINARY};
