@@ -110,6 +110,7 @@ fn programs_are_compiled_with_their_headers_and_linked() {
             program,
             devices: vec![],
             options: String::new(),
+            source: Bytes::new(),
             headers: vec![header("inner.h", inner), header("outer.h", outer)],
         })]);
         let answer = session.answer(request);
@@ -195,6 +196,7 @@ fn binaries_come_back_and_are_taken_again() {
         devices: vec![],
         options: String::new(),
         null_options: true,
+        source: Bytes::new(),
     })]);
     let built = session.answer(request);
     assert_eq!(built.status, 0, "{built:?}");
@@ -236,6 +238,7 @@ fn a_long_build_delays_no_other_command() {
             devices: vec![],
             options: String::new(),
             null_options: false,
+            source: Bytes::new(),
         }),
     ]);
     assert_eq!(&session.bytes(queue, buffer, 0, 4)[..], [1, 2, 3, 4]);

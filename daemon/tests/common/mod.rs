@@ -312,6 +312,7 @@ impl Session {
                 devices: vec![],
                 options: options.into(),
                 null_options: false,
+                source: Bytes::new(),
             }),
         ]);
         (program, self.answer(request))
