@@ -19,6 +19,8 @@ pub(crate) enum Verdict {
     /// They agree as far as they must; the note says where the native side departs,
     /// or gives figures.
     Noted(String),
+    /// They agree; the note as above, and parts that were not compared, each with its reason.
+    Partly(String, Vec<(String, String)>),
     /// They do not; why, on one or more lines.
     Failed(String),
     /// Not compared, and why.

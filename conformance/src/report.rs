@@ -50,6 +50,15 @@ impl Report {
                 self.passed += 1;
                 self.notes.push((name, note));
             }
+            Verdict::Partly(note, skipped) => {
+                println!(
+                    "ok      {name} ({seconds:.1} s, {} skipped within)",
+                    skipped.len()
+                );
+                self.passed += 1;
+                self.notes.push((name, note));
+                self.skipped.extend(skipped);
+            }
             Verdict::Failed(why) => {
                 println!("FAILED  {name} ({seconds:.1} s)");
                 print_indented(&why);
