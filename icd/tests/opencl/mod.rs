@@ -66,6 +66,22 @@ extern "C" fn end_daemon() {
     }
 }
 
+/// Kills the daemon's workers, as a crash would.
+pub fn kill_workers() {
+    let daemon = DAEMON.load(Ordering::Acquire);
+    let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("a running daemon");
+    for task in tasks.flatten() {
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+        {
+            // SAFETY: a signal to a process of our own daemon.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+    }
+}
+
 fn causewayd() -> PathBuf {
     // Built as these tests were, beside them.
     let mut path = std::env::current_exe().expect("a path");
