@@ -352,3 +352,21 @@ fn headers_of_this_machine_are_found_and_read_anew() {
     }
     ok!(clReleaseProgram(program));
 }
+
+#[test]
+fn asking_for_binaries_does_not_keep_others_from_making_kernels() {
+    let cl = Fixture::new();
+    let program = built(&cl, TWO, "");
+    let address = program.expose_provenance();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..20 {
+                binary_of(std::ptr::with_exposed_provenance_mut(address));
+            }
+        });
+        for _ in 0..100 {
+            assert_eq!(answer_of(&cl, program, "two"), 2);
+        }
+    });
+    ok!(clReleaseProgram(program));
+}

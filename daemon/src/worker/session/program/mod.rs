@@ -146,16 +146,31 @@ fn natives(devices: &[(DeviceIndex, Device)]) -> Vec<Device> {
 fn submit(
     shared: &Arc<Shared>,
     program: Arc<Program>,
-    mut others: Vec<ProgramId>,
+    others: Vec<ProgramId>,
     request: RequestId,
     work: impl FnOnce(&Arc<Program>) -> (Status, String, Option<answer::Body>) + Send + 'static,
 ) {
     program.state.lock().jobs += 1;
+    ask(shared, program, others, request, move |program| {
+        let answer = work(program);
+        // Before the answer is on its way: whoever has it may make kernels.
+        program.state.lock().jobs -= 1;
+        answer
+    });
+}
+
+/// Queues a question about `program`, behind the verbs before it; kernels may be made meanwhile.
+fn ask(
+    shared: &Arc<Shared>,
+    program: Arc<Program>,
+    mut others: Vec<ProgramId>,
+    request: RequestId,
+    work: impl FnOnce(&Arc<Program>) -> (Status, String, Option<answer::Body>) + Send + 'static,
+) {
     others.push(program.id);
     let outbox = Arc::clone(&shared.outbox);
     shared.builder.submit(others, move || {
         let (status, message, body) = work(&program);
-        program.state.lock().jobs -= 1;
         if request.0 != 0 {
             outbox.answer(Answer {
                 request: request.0,
@@ -550,7 +565,7 @@ pub(crate) fn binaries(
     request: RequestId,
     sizes_only: bool,
 ) {
-    submit(
+    ask(
         shared,
         program,
         Vec::new(),
