@@ -72,7 +72,7 @@ impl Mapped {
             Ok(event) => {
                 command.began(Arc::clone(&self.event));
                 command.enqueued(event);
-                watch(command);
+                runner.watch_command(command);
                 runner.passed(command);
             }
             Err(status) => {

@@ -260,7 +260,7 @@ impl StagedWrite {
             transfer.shared.bulk.forget(transfer.id());
             passed(transfer, &pieces);
             if transfer.command.native().is_some() {
-                watch(&transfer.command);
+                Runner::new(&transfer.shared).watch_command(&transfer.command);
             }
         }
         Ok(())

@@ -105,6 +105,7 @@ pub struct Heard {
     pub answers: HashMap<u64, Answer>,
     pub notices: Vec<Notice>,
     pub applied: u64,
+    pub batches: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,6 +180,27 @@ impl Session {
         self.send_raw(&batch);
     }
 
+    /// A frame of its own for later; numbers it as the next commands.
+    pub fn encode(&mut self, commands: Vec<Kind>) -> Vec<u8> {
+        let batch = CommandBatch {
+            first: self.next,
+            commands: commands
+                .into_iter()
+                .map(|kind| Command { kind: Some(kind) })
+                .collect(),
+        };
+        self.next += batch.commands.len() as u64;
+        let body = batch.encode_to_vec();
+        let mut frame = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
+        frame.extend(body);
+        frame
+    }
+
+    /// A second handle of the command connection, to write from another thread.
+    pub fn sender(&self) -> TcpStream {
+        self.commands.try_clone().unwrap()
+    }
+
     pub fn send_raw(&mut self, batch: &CommandBatch) {
         let body = batch.encode_to_vec();
         let mut frame = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
@@ -214,6 +236,7 @@ impl Session {
         for answer in batch.answers {
             self.heard.answers.insert(answer.request, answer);
         }
+        self.heard.batches += 1;
         self.heard.notices.extend(batch.notices);
         self.heard.applied = self.heard.applied.max(batch.applied);
         true

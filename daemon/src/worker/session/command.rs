@@ -171,6 +171,7 @@ impl Listener for Command {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
+        self.outbox.end(1);
         self.finish(status, String::new());
     }
 }

@@ -193,6 +193,10 @@ impl Session {
                 }
             }
         });
+        spawn("flusher", {
+            let outbox = Arc::clone(&outbox);
+            move || outbox.tick()
+        });
         spawn("keeper", move || {
             loop {
                 std::thread::sleep(KEEPING);
@@ -217,12 +221,12 @@ impl Session {
                 got: batch.first,
             });
         }
-        let mut runner = Runner::new(&self.shared);
+        let mut runner = Runner::of_batch(&self.shared, batch.commands.len());
         for command in batch.commands {
             apply::apply(&self.shared, command, &mut runner)?;
             *next += 1;
         }
-        runner.flush();
+        drop(runner);
         self.shared.outbox.applied(*next - 1);
         drop(self.shared.outbox.take_spent());
         Ok(())

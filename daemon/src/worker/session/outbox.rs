@@ -2,8 +2,13 @@
 //!
 //! Any thread puts something in; the first to do so while nobody sends becomes the sender and goes on
 //! until nothing is left. So what becomes ready together travels in one batch, an idle session sends
-//! from the very thread that learned of the completion, and no thread is woken for it. Kernels'
-//! printed text is drained before each batch is closed, so it travels no later than the completions
+//! from the very thread that learned of the completion, and no thread is woken for it.
+//!
+//! A flood of completions, one at a time and each followed by another, would cost a system call each.
+//! So in a flood ([`FLOOD`]) a completion may wait for its followers, as long as commands are still under
+//! way, at most until [`GATHERED`] wait or the flusher ticks. The last one under way never waits.
+//!
+//! Kernels' printed text is drained before each batch is closed, so it travels no later than the completions
 //! that follow it.
 //!
 //! What it is not: it calls no driver. Invariant: [`EventSink::send`] is called by one thread at a
@@ -11,10 +16,11 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use causeway_proto::command::{Answer, Completion, EventBatch, Notice};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::command::Command;
 use super::printed::Printed;
@@ -25,7 +31,10 @@ pub(crate) struct Outbox {
     sink: Arc<dyn EventSink>,
     printed: Printed,
     applied: AtomicU64,
+    // Commands whose completion is to come: enqueued natively, or yet to be applied of a batch.
+    under_way: AtomicUsize,
     state: Mutex<State>,
+    flood: Condvar,
 }
 
 #[derive(Default)]
@@ -36,10 +45,24 @@ struct State {
     sending: bool,
     // What the last batch said of `applied`.
     told: u64,
+    // Completions that came quickly after one another, halved by each pause, and when the last came.
+    quick: u32,
+    last: Option<Instant>,
+    // The flusher ticks.
+    ticking: bool,
 }
 
 /// So many commands are applied before the client hears of it even when nothing else is said.
 const APPLIED_UNTOLD: u64 = 4096;
+/// So many completions, each within [`QUICK`] of the one before, are a flood.
+const FLOOD: u32 = 16;
+const QUICK: Duration = Duration::from_micros(25);
+/// So many completions are sent together in a flood.
+const GATHERED: usize = 64;
+/// How long a completion waits in a flood at most, but for the system's timers.
+const TICK: Duration = Duration::from_micros(100);
+/// Ticks without anything to send after which the flusher sleeps.
+const IDLE_TICKS: u32 = 20;
 
 impl Outbox {
     /// An outbox that drains `printed` before each batch.
@@ -48,16 +71,79 @@ impl Outbox {
             sink,
             printed,
             applied: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
             state: Mutex::default(),
+            flood: Condvar::new(),
         }
+    }
+
+    /// So many more completions are to come.
+    pub(crate) fn begin(&self, commands: usize) {
+        self.under_way.fetch_add(commands, Ordering::Relaxed);
+    }
+
+    /// So many of those will not come from where they were expected.
+    pub(crate) fn end(&self, commands: usize) {
+        self.under_way.fetch_sub(commands, Ordering::Relaxed);
     }
 
     /// A command has ended.
     pub(crate) fn complete(&self, completion: Completion, spent: Option<Arc<Command>>) {
-        self.put(|state| {
-            state.batch.completions.push(completion);
-            state.spent.extend(spent);
-        });
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.batch.completions.push(completion);
+        state.spent.extend(spent);
+        let quick = state
+            .last
+            .is_some_and(|last| now.duration_since(last) < QUICK);
+        state.quick = if quick {
+            state.quick.saturating_add(1)
+        } else {
+            0
+        };
+        state.last = Some(now);
+        let waits = state.quick >= FLOOD
+            && state.batch.completions.len() < GATHERED
+            && self.under_way.load(Ordering::Relaxed) > 0;
+        if !waits {
+            self.send(state);
+        } else if !state.sending && !state.ticking {
+            state.ticking = true;
+            self.flood.notify_one();
+        }
+    }
+
+    /// Sends what waits. The reading thread calls it after each batch.
+    pub(crate) fn flush(&self) {
+        let state = self.state.lock();
+        if !state.batch.completions.is_empty() {
+            self.send(state);
+        }
+    }
+
+    /// Sends, while a flood lasts, what waits for followers that do not come. Never returns.
+    pub(crate) fn tick(&self) {
+        let mut idle = 0;
+        loop {
+            {
+                let mut state = self.state.lock();
+                if idle >= IDLE_TICKS {
+                    state.ticking = false;
+                }
+                while !state.ticking {
+                    idle = 0;
+                    self.flood.wait(&mut state);
+                }
+            }
+            std::thread::sleep(TICK);
+            let state = self.state.lock();
+            if state.batch.completions.is_empty() {
+                idle += 1;
+            } else {
+                idle = 0;
+                self.send(state);
+            }
+        }
     }
 
     /// A question is answered.
@@ -100,6 +186,11 @@ impl Outbox {
     fn put(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
+        self.send(state);
+    }
+
+    /// Sends everything there is, unless somebody else does.
+    fn send<'a>(&'a self, mut state: MutexGuard<'a, State>) {
         if state.sending {
             return;
         }
@@ -125,7 +216,10 @@ impl Outbox {
             batch.printed = text;
             batch.applied = applied;
             self.sink.send(batch);
+            let sent = Instant::now();
             state = self.state.lock();
+            // Sending takes longer than a quick completion; it must not make the next one look slow.
+            state.last = Some(sent);
             // The common case, one completion and nothing since, ends without another drain.
             if state.batch.completions.is_empty()
                 && state.batch.answers.is_empty()

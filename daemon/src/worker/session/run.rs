@@ -30,6 +30,8 @@ pub(crate) struct Runner<'a> {
     shared: &'a Arc<Shared>,
     steps: VecDeque<Step<Task>>,
     touched: Vec<Arc<Queue>>,
+    // Completions that the outbox was told to expect and that are not yet under way.
+    expected: usize,
 }
 
 /// What became of a task that was started.
@@ -47,7 +49,16 @@ impl<'a> Runner<'a> {
             shared,
             steps: VecDeque::new(),
             touched: Vec::new(),
+            expected: 0,
         }
+    }
+
+    /// A runner for a batch of so many commands: until it ends the client will hear of more.
+    pub(crate) fn of_batch(shared: &'a Arc<Shared>, commands: usize) -> Runner<'a> {
+        shared.outbox.begin(commands);
+        let mut runner = Runner::new(shared);
+        runner.expected = commands;
+        runner
     }
 
     /// Starts a command that may run, then everything that this makes runnable.
@@ -116,7 +127,7 @@ impl<'a> Runner<'a> {
         match self.enqueue(&task) {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
-                watch(&command);
+                self.watch_command(&command);
                 self.shared
                     .core
                     .lock()
@@ -205,6 +216,15 @@ impl<'a> Runner<'a> {
         Ok(Started::Enqueued(event))
     }
 
+    /// Has the command hear of its native event, and the outbox expect its completion.
+    pub(crate) fn watch_command(&mut self, command: &Arc<Command>) {
+        match self.expected.checked_sub(1) {
+            Some(rest) => self.expected = rest,
+            None => self.shared.outbox.begin(1),
+        }
+        watch(command);
+    }
+
     /// Flushes every queue that was touched.
     pub(crate) fn flush(&mut self) {
         for queue in self.touched.drain(..) {
@@ -218,6 +238,8 @@ impl<'a> Runner<'a> {
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
         self.flush();
+        self.shared.outbox.end(self.expected);
+        self.shared.outbox.flush();
     }
 }
 
