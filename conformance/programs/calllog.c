@@ -5,9 +5,11 @@
  *
  *     PROGRAM SECTION    exit code 0, or 1 where a call failed or data is wrong
  *
- * A section ends with a command that is waited for, after its releases, so that all
- * of it has reached the driver when the program ends.
+ * A section ends with a command that is waited for. What is released before may be let
+ * go of a little later; while the file that CALLLOG_HOLD names is there (and for a
+ * minute at most) the program stays, so that the suite sees it happen.
  */
+#define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_0_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
@@ -17,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #define OK(call) check((call), #call, __LINE__)
 #define MADE(what) (OK(code), (what))
@@ -204,7 +208,7 @@ static void launches(void)
     cl_mem a = buffer(0, 4096, NULL), b = buffer(CL_MEM_READ_ONLY, 4096, NULL), null = NULL;
     cl_kernel every = kernel_of(program, "every"), shaped = kernel_of(program, "shaped");
     cl_kernel fill = kernel_of(program, "fake_fill_u32"), copy = kernel_of(program, "fake_copy");
-    unsigned char *v = pattern(128, 11);
+    unsigned char *v = pattern(256, 11);
     static const size_t sizes[] = {1, 2, 8, 8, 4, 32, 8, 128, 4, 16};
     OK(clSetKernelArg(every, 0, sizeof a, &a));
     OK(clSetKernelArg(every, 1, sizeof b, &b));
@@ -386,6 +390,14 @@ static void queues(void)
     settle();
 }
 
+static void hold(void)
+{
+    const char *file = getenv("CALLLOG_HOLD");
+    struct timespec pause = {0, 1000000};
+    for (int i = 0; file && access(file, F_OK) == 0 && i < 60000; i++)
+        nanosleep(&pause, NULL);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } SECTIONS[] = {
@@ -400,6 +412,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof SECTIONS / sizeof *SECTIONS; i++)
         if (argc > 1 && strcmp(argv[1], SECTIONS[i].name) == 0) {
             SECTIONS[i].run();
+            hold();
             return 0;
         }
     printf("usage: calllog SECTION\n");

@@ -12,7 +12,6 @@ mod line;
 mod story;
 mod teller;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,7 +107,7 @@ const DEVICES: [(&str, &str); 2] = [
 /// Longer than anything that is enqueued while the kernel `slow` runs takes to get there.
 const SLOW_NS: u64 = 2_000_000_000;
 
-/// How long a worker may take to end after its client.
+/// How long a worker may take to let go of what was released.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
@@ -140,6 +139,9 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
     }
     Ok(cases)
 }
+
+/// A story, or what went wrong on the way to it.
+type Told = Result<Result<Story, String>, SetupError>;
 
 /// Both sides over the fake driver, and where it logs.
 struct Bench {
@@ -173,90 +175,99 @@ impl Bench {
 
     fn compare(&self, program: &Path, section: &str) -> Result<Verdict, SetupError> {
         let _turn = self.turn.lock();
-        let native = self.run(Side::Native, program, section)?;
-        let causeway = self.run(Side::Causeway, program, section)?;
-        let (native, causeway) = match (native, causeway) {
-            (Ok(native), Ok(causeway)) => (native, causeway),
-            (Err(why), _) => return Ok(Verdict::Failed(format!("native: {why}"))),
-            (_, Err(why)) => return Ok(Verdict::Failed(format!("causeway: {why}"))),
+        let native = match self.run_natively(program, section)? {
+            Ok(story) => story,
+            Err(why) => return Ok(Verdict::Failed(format!("native: {why}"))),
         };
-        Ok(match first_difference(&native, &causeway) {
-            None => Verdict::Passed,
-            Some(difference) => {
-                Verdict::Failed(format!("{difference}\n  logs in {}", self.logs.display()))
-            }
-        })
+        let causeway = if self.sides.is_causeway() {
+            self.run_through_causeway(program, section, &native)?
+        } else {
+            self.run_natively(program, section)?
+        };
+        let causeway = match causeway {
+            Ok(story) => story,
+            Err(why) => return Ok(Verdict::Failed(format!("causeway: {why}"))),
+        };
+        let difference = first_difference(&native.to_string(), &causeway.to_string());
+        Ok(difference.map_or(Verdict::Passed, Verdict::Failed))
     }
 
-    /// Runs the program; the story of what reached the driver, or what went wrong.
-    fn run(
-        &self,
-        side: Side,
-        program: &Path,
-        section: &str,
-    ) -> Result<Result<String, String>, SetupError> {
-        let native_log = self.logs.join(format!("native.{section}"));
-        let before = self.node_logs()?;
-        let launch = Launch::new(program)
+    fn launch(&self, program: &Path, section: &str) -> Launch {
+        Launch::new(program)
             .args([section])
             .env("FAKE_OPENCL_CONFIG", &self.settings)
-            .env("FAKE_OPENCL_LOG", native_log.display().to_string());
-        let finished = self.sides.run(side, &launch)?;
+    }
+
+    fn run_natively(&self, program: &Path, section: &str) -> Told {
+        let log = self.logs.join("native");
+        let launch = self.launch(program, section);
+        let launch = launch.env("FAKE_OPENCL_LOG", log.display().to_string());
+        let finished = self.sides.run(Side::Native, &launch)?;
         if !finished.succeeded() {
             return Ok(Err(format!("{}\n{}", finished.exit, finished.tail())));
         }
-        let itself = side == Side::Native || !self.sides.is_causeway();
-        let (log, place) = if itself {
-            (native_log, Place::Native)
-        } else {
-            match self.worker_log(&before)? {
-                Some(log) => (log, Place::Node),
-                None => return Ok(Err("no worker has logged a context".to_owned())),
-            }
-        };
-        let text = fs::read_to_string(&log).map_err(io_error("cannot read a call log"))?;
-        if itself {
-            fs::remove_file(&log).map_err(io_error("cannot remove a call log"))?;
-        }
-        let calls: Option<Vec<Call>> = text.lines().map(Call::parse).collect();
-        Ok(match calls {
-            Some(calls) => Ok(Story::of(&calls, place).to_string()),
-            None => Err(format!("{} has lines that are no calls", log.display())),
-        })
+        let story = read(&log, Place::Native)?;
+        fs::remove_file(&log).map_err(io_error("cannot remove a call log"))?;
+        Ok(story)
     }
 
-    fn node_logs(&self) -> Result<BTreeSet<PathBuf>, SetupError> {
+    /// Runs the program, and keeps it from ending until the worker has let go of what natively
+    /// was released: with the session ends all, and what was not released yet never is.
+    fn run_through_causeway(&self, program: &Path, section: &str, native: &Story) -> Told {
+        let hold = self.logs.join("hold");
+        fs::write(&hold, "").map_err(io_error("cannot write a file"))?;
+        let launch = self.launch(program, section);
+        let launch = launch.env("CALLLOG_HOLD", hold.display().to_string());
+        let finished = thread::scope(|scope| {
+            scope.spawn(|| {
+                let end = Instant::now() + PATIENCE;
+                while Instant::now() < end && hold.exists() && !self.has_released(native) {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                let _ = fs::remove_file(&hold);
+            });
+            let finished = self.sides.run(Side::Causeway, &launch);
+            let _ = fs::remove_file(&hold);
+            finished
+        })?;
+        if !finished.succeeded() {
+            return Ok(Err(format!("{}\n{}", finished.exit, finished.tail())));
+        }
+        let Some(log) = self.worker_log()? else {
+            return Ok(Err("no worker has logged a context".to_owned()));
+        };
+        let story = read(&log, Place::Node)?;
+        // Told: what is found next is another session's.
+        fs::remove_file(&log).map_err(io_error("cannot remove a call log"))?;
+        Ok(story)
+    }
+
+    fn has_released(&self, native: &Story) -> bool {
+        let log = self.worker_log().ok().flatten();
+        let story = log.and_then(|log| read(&log, Place::Node).ok()?.ok());
+        story.is_some_and(|story| story.released() == native.released())
+    }
+
+    /// The log of the worker that has made a context. (Others have only probed.)
+    fn worker_log(&self) -> Result<Option<PathBuf>, SetupError> {
         let entries = fs::read_dir(&self.logs).map_err(io_error("cannot list call logs"))?;
-        let paths = entries.flatten().map(|entry| entry.path());
-        Ok(paths.filter(|path| path.extension().is_some()).collect())
+        let mut logs = entries.flatten().map(|entry| entry.path()).filter(|path| {
+            path.file_stem().is_some_and(|stem| stem == "node")
+                && fs::read_to_string(path).is_ok_and(|text| text.contains("clCreateContext("))
+        });
+        Ok(logs.next())
     }
+}
 
-    /// The log of the worker that has made a context since, once it has ended.
-    fn worker_log(&self, before: &BTreeSet<PathBuf>) -> Result<Option<PathBuf>, SetupError> {
-        let made_context = |path: &PathBuf| {
-            fs::read_to_string(path).is_ok_and(|text| text.contains("clCreateContext("))
-        };
-        // A spare worker had begun its log before: what counts is the context.
-        let new = self.node_logs()?.into_iter().filter(made_context);
-        let known = |path: &PathBuf| before.contains(path) && self.seen(path);
-        let Some(log) = new.into_iter().find(|path| !known(path)) else {
-            return Ok(None);
-        };
-        let pid = log.extension().map(|pid| Path::new("/proc").join(pid));
-        let end = Instant::now() + PATIENCE;
-        while pid.as_ref().is_some_and(|pid| pid.exists()) && Instant::now() < end {
-            thread::sleep(Duration::from_millis(5));
-        }
-        let told = log.with_extension(format!(
-            "{}-told",
-            log.extension().unwrap_or_default().display()
-        ));
-        fs::rename(&log, &told).map_err(io_error("cannot rename a call log"))?;
-        Ok(Some(told))
-    }
-
-    /// Whether a log has been told before.
-    fn seen(&self, path: &Path) -> bool {
-        path.to_string_lossy().ends_with("-told")
-    }
+/// Tells a log; the inner error is a log that cannot be told.
+fn read(log: &Path, place: Place) -> Told {
+    let text = fs::read_to_string(log).map_err(io_error("cannot read a call log"))?;
+    // A line that is being written is not there yet.
+    let lines = text
+        .split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'));
+    let calls: Option<Vec<Call>> = lines.map(|line| Call::parse(line.trim_end())).collect();
+    Ok(calls
+        .map(|calls| Story::of(&calls, place))
+        .ok_or_else(|| format!("{} has lines that are no calls", log.display())))
 }

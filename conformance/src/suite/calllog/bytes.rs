@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::line::{Call, number};
 
-/// A transfer that the next piece may go on with.
+/// A transfer of a range, or a piece of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub(super) verb: &'static str,
@@ -14,22 +14,31 @@ pub(super) struct Transfer {
     pub(super) offset: u64,
     pub(super) size: u64,
     pub(super) digest: Option<Digest>,
+    /// All its pieces are there.
+    pub(super) whole: bool,
 }
 
 impl Transfer {
-    /// Both as one, where the second goes on at the end of the first.
-    pub(super) fn joined(&self, next: &Self) -> Option<Self> {
-        let goes_on = self.verb == next.verb
-            && self.memory == next.memory
-            && self.offset + self.size == next.offset;
-        goes_on.then(|| Self {
-            size: self.size + next.size,
-            digest: self
-                .digest
-                .zip(next.digest)
-                .map(|(first, second)| first.followed_by(second)),
-            ..self.clone()
-        })
+    /// Whether both may be pieces of one transfer.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        self.verb == other.verb && self.memory == other.memory
+    }
+
+    /// Pieces as one, if together they are a range without gaps.
+    pub(super) fn joined(mut pieces: Vec<&Self>) -> Option<Self> {
+        pieces.sort_by_key(|piece| piece.offset);
+        let (first, rest) = pieces.split_first()?;
+        let mut whole = (*first).clone();
+        for piece in rest {
+            if whole.offset + whole.size != piece.offset {
+                return None;
+            }
+            whole.size += piece.size;
+            let digests = whole.digest.zip(piece.digest);
+            whole.digest = digests.map(|(before, next)| before.followed_by(next));
+        }
+        whole.whole = true;
+        Some(whole)
     }
 }
 

@@ -10,6 +10,12 @@ use super::teller::Teller;
 const MAP_READ: u64 = 1;
 const MAP_WRITE: u64 = 2;
 
+/// The transfers of commands.
+fn pieces(commands: &[Command]) -> Vec<&Transfer> {
+    let pieces = commands.iter().map(|command| command.transfer.as_ref());
+    pieces.flatten().collect()
+}
+
 impl Teller {
     /// The wait list, told, without the application's user events.
     fn waits(&self, call: &Call) -> Vec<String> {
@@ -40,10 +46,8 @@ impl Teller {
         match (verb, self.place) {
             ("MapBuffer", _) => self.map(call, waits),
             ("UnmapMemObject", _) => self.unmap(call, waits),
-            ("MarkerWithWaitList", Place::Node) if self.closes_transfer(call) => {
-                let last = self.events.get(call.list("event_wait_list")[0]).cloned();
-                self.events
-                    .insert(call.argument("event").to_owned(), last.unwrap_or_default());
+            ("MarkerWithWaitList", Place::Node) if self.closed_pieces(call).is_some() => {
+                self.close_transfer(call);
             }
             _ => {
                 let (text, transfer) = self.told(verb, call);
@@ -52,21 +56,58 @@ impl Teller {
         }
     }
 
-    /// Whether a marker waits for the pieces of the transfer before it, and nothing else.
-    fn closes_transfer(&self, call: &Call) -> bool {
+    /// If a marker waits for pieces of a transfer at the end of its queue, and for nothing else:
+    /// the place of the first piece. Pieces may come in any order; together they are a range.
+    fn closed_pieces(&self, call: &Call) -> Option<usize> {
+        let queue = call.argument("command_queue");
+        let commands = self.commands(queue)?;
+        let last = commands.last()?.transfer.as_ref()?;
+        let of_it = |command: &&Command| {
+            let transfer = command.transfer.as_ref();
+            transfer.is_some_and(|piece| !piece.whole && piece.is_of(last))
+        };
+        let run = commands.iter().rev().take_while(of_it).count();
+        let first = (commands.len() - run..commands.len())
+            .find(|&first| Transfer::joined(pieces(&commands[first..])).is_some())?;
+        let name = self.named(queue);
+        let closed: Vec<_> = (first..commands.len())
+            .map(|number| format!("{name}[{number}]"))
+            .collect();
         let list = call.list("event_wait_list");
-        let Some(commands) = self.commands(call.argument("command_queue")) else {
-            return false;
+        let only_pieces = list.iter().all(|event| {
+            let waited = self.events.get(*event);
+            waited.is_some_and(|waited| closed.contains(waited))
+        });
+        (only_pieces && !list.is_empty()).then_some(first)
+    }
+
+    /// Puts the pieces that a marker closes together; the marker's event stands for them.
+    fn close_transfer(&mut self, call: &Call) {
+        let queue = call.argument("command_queue");
+        let (Some(first), name) = (self.closed_pieces(call), self.named(queue)) else {
+            return;
         };
-        let last = commands.len().checked_sub(1);
-        let Some(last) = last.filter(|last| commands[*last].transfer.is_some()) else {
-            return false;
+        let queues = &mut self.story.queues;
+        let Some((_, commands)) = queues.iter_mut().find(|(known, _)| *known == name) else {
+            return;
         };
-        let name = format!("{}[{last}]", self.named(call.argument("command_queue")));
-        !list.is_empty()
-            && list
-                .iter()
-                .all(|event| self.events.get(*event) == Some(&name))
+        let own = format!("{name}[{first}]");
+        let closed: Vec<Command> = commands.drain(first..).collect();
+        for event in self.events.values_mut() {
+            if (first..first + closed.len()).any(|at| *event == format!("{name}[{at}]")) {
+                event.clone_from(&own);
+            }
+        }
+        self.events.insert(call.argument("event").to_owned(), own);
+        let transfer = Transfer::joined(pieces(&closed));
+        commands.push(Command {
+            text: transfer
+                .as_ref()
+                .map(Transfer::to_string)
+                .unwrap_or_default(),
+            waits: closed.into_iter().flat_map(|piece| piece.waits).collect(),
+            transfer,
+        });
     }
 
     fn commands(&self, queue: &str) -> Option<&Vec<Command>> {
@@ -75,39 +116,21 @@ impl Teller {
         found.map(|(_, commands)| commands)
     }
 
-    /// Adds a command to its queue, or a piece to the transfer before it.
+    /// Adds a command to its queue.
     fn push(&mut self, call: &Call, text: String, waits: Vec<String>, transfer: Option<Transfer>) {
         let name = self.named(call.argument("command_queue"));
-        let place = self.place;
-        let Some((_, commands)) = self
-            .story
-            .queues
-            .iter_mut()
-            .find(|(known, _)| *known == name)
-        else {
-            self.story
-                .made
-                .push(format!("on an unknown queue: {call:?}"));
+        let queues = &mut self.story.queues;
+        let Some((_, commands)) = queues.iter_mut().find(|(known, _)| *known == name) else {
+            let line = format!("on an unknown queue: {call:?}");
+            self.story.made.push(line);
             return;
         };
-        let whole = match (commands.last(), &transfer) {
-            (Some(last), Some(piece)) if place == Place::Node && waits.is_empty() => last
-                .transfer
-                .as_ref()
-                .and_then(|before| before.joined(piece)),
-            _ => None,
-        };
-        if let (Some(whole), Some(last)) = (whole, commands.last_mut()) {
-            last.text = whole.to_string();
-            last.transfer = Some(whole);
-        } else {
-            commands.push(Command {
-                text,
-                waits,
-                transfer,
-            });
-        }
-        let number = commands.len() - 1;
+        let number = commands.len();
+        commands.push(Command {
+            text,
+            waits,
+            transfer,
+        });
         self.events.insert(
             call.argument("event").to_owned(),
             format!("{name}[{number}]"),
@@ -120,13 +143,10 @@ impl Teller {
         let Some(piece) = Digest::parse(call.note("data")) else {
             return;
         };
-        let before = self
-            .story
-            .contents
-            .get(&memory)
-            .and_then(|text| Digest::parse(text));
-        let whole = before.map_or(piece, |before| before.followed_by(piece));
-        self.story.contents.insert(memory, whole.to_string());
+        let mapped = call.note("region").split('+').next().unwrap_or_default();
+        let offset = call.number("offset") + number(mapped);
+        let brought = self.brought.entry(memory).or_default();
+        brought.insert(offset, piece);
     }
 
     fn map(&mut self, call: &Call, waits: Vec<String>) {
@@ -184,6 +204,7 @@ impl Teller {
             offset,
             size,
             digest: Digest::parse(digest),
+            whole: false,
         }
     }
 

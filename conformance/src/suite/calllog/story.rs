@@ -54,6 +54,11 @@ impl Story {
         }
         teller.finish()
     }
+
+    /// What has been released, sorted.
+    pub(super) fn released(&self) -> &[String] {
+        &self.released
+    }
 }
 
 impl fmt::Display for Story {
@@ -122,6 +127,32 @@ mod tests {
         let native = NATIVE.replace("event_wait_list=[event#2]", "event_wait_list=null");
         assert_eq!(told(Place::Native, &native), told(Place::Node, NODE));
         assert_ne!(told(Place::Native, NATIVE), told(Place::Node, &node));
+    }
+
+    #[test]
+    fn pieces_in_any_order_are_one_transfer() {
+        let piece = |offset: u32, event: u32| {
+            format!(
+                "clEnqueueReadBuffer(command_queue=queue#1, buffer=mem#1, offset={offset}, size=8, \
+                 event_wait_list=null, event=event#{event}) = CL_SUCCESS"
+            )
+        };
+        let head = "clCreateCommandQueue(device=device#1, properties=0x0) = queue#1\n\
+                    clCreateBuffer(flags=0x0, size=64, host_ptr=null) = mem#1\n";
+        let tail = "clEnqueueMarkerWithWaitList(command_queue=queue#1, \
+                    event_wait_list=[event#3,event#1], event=event#9) = CL_SUCCESS\n\
+                    clEnqueueBarrierWithWaitList(command_queue=queue#1, \
+                    event_wait_list=[event#9], event=event#10) = CL_SUCCESS";
+        let pieces = [piece(24, 1), piece(8, 2), piece(16, 3)].join("\n");
+        let told = told(Place::Node, &format!("{head}{pieces}\n{tail}"));
+        assert!(
+            told.contains("queue#1[0]: read mem#1 8+24 waits=[]\n"),
+            "{told}"
+        );
+        assert!(
+            told.contains("queue#1[1]: barrier waits=[queue#1[0]]\n"),
+            "{told}"
+        );
     }
 
     #[test]

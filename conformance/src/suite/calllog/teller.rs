@@ -3,8 +3,9 @@
 //! Not here: commands of queues (`commands`). Invariant: a name of the story is given to an object
 //! of the application only.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::bytes::Digest;
 use super::line::{Call, elements, number};
 use super::story::{Place, Story};
 
@@ -32,6 +33,8 @@ pub(super) struct Teller {
     pub(super) sizes: HashMap<String, u64>,
     /// Wait lists of the worker's maps for writing, until the unmap.
     pub(super) mapped: HashMap<String, Vec<String>>,
+    /// Contents at creation that followed it: digests of the pieces by their offsets.
+    pub(super) brought: BTreeMap<String, BTreeMap<u64, Digest>>,
     pub(super) counts: HashMap<&'static str, usize>,
 }
 
@@ -48,6 +51,7 @@ impl Teller {
             staging: HashSet::new(),
             sizes: HashMap::new(),
             mapped: HashMap::new(),
+            brought: BTreeMap::new(),
             counts: HashMap::new(),
         };
         if place == Place::Node {
@@ -85,6 +89,11 @@ impl Teller {
     }
 
     pub(super) fn finish(mut self) -> Story {
+        for (memory, pieces) in std::mem::take(&mut self.brought) {
+            let whole = pieces.into_values().reduce(Digest::followed_by);
+            let told = whole.map_or(String::new(), |whole| whole.to_string());
+            self.story.contents.insert(memory, told);
+        }
         self.story.programs.sort();
         self.story.released.sort();
         self.story
