@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     /// Show the system's own platforms to the program too
     #[arg(long)]
     with_local: bool,
-    /// Use these servers (host[:port],…) instead of the configured ones
+    /// Use these servers (host:port, separated by commas) instead of the configured ones
     #[arg(long, value_name = "LIST")]
     servers: Option<String>,
     /// The program and its arguments
