@@ -10,7 +10,8 @@ use common::{Daemon, Session, bulk_data, bulk_header, launch, linear, memory, re
 use std::io::Read;
 use std::net::TcpStream;
 
-const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1")];
+// As on a discrete GPU whose driver calls back late.
+const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1"), ("CAUSEWAYD_WATCHING", "1")];
 
 fn pattern(length: usize) -> Vec<u8> {
     // A prime period: no chunk equals another.

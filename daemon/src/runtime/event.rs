@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use super::host::Host;
 use super::library::{check, cl};
+use super::watch::{self, QueueKey};
 
 /// A native event; released when dropped.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct Event {
     raw: cl_event,
     ended: AtomicBool,
     host: Mutex<Option<Host>>,
+    // Its queue, where we look for its end ourselves.
+    watched: Option<QueueKey>,
 }
 
 // SAFETY: OpenCL events may be used from any thread; the rest is Send and Sync by itself.
@@ -63,11 +66,16 @@ impl Event {
     /// # Safety
     /// `raw` is an event that the driver just returned to us; `host` is all host memory that its
     /// command touches.
-    pub(super) unsafe fn adopt(raw: cl_event, host: Option<Host>) -> Event {
+    pub(super) unsafe fn adopt(
+        raw: cl_event,
+        host: Option<Host>,
+        watched: Option<QueueKey>,
+    ) -> Event {
         Event {
             raw,
             ended: AtomicBool::new(false),
             host: Mutex::new(host),
+            watched,
         }
     }
 
@@ -150,6 +158,23 @@ impl Event {
         ask().ok().map(|()| value)
     }
 
+    /// Whether the driver shows it as ended; no synchronisation point.
+    pub(super) fn looks_ended(&self) -> bool {
+        // An event that cannot be asked will not answer later either; the wait tells why.
+        self.status().is_none_or(|status| status <= CL_COMPLETE)
+    }
+
+    /// Waits for what [`Event::looks_ended`] has shown, and says how the command ended.
+    pub(super) fn confirm_end(&self) -> Status {
+        let waited = self.wait();
+        self.ended.store(true, Ordering::Release);
+        match (self.status(), waited) {
+            (Some(status), _) if status < 0 => Status(status),
+            (None, Err(status)) => status,
+            _ => Status::SUCCESS,
+        }
+    }
+
     fn release(&self) -> Result<(), Status> {
         // SAFETY: we own one reference and give it up here.
         check(unsafe { cl!(clReleaseEvent(self.raw)) })
@@ -177,6 +202,9 @@ pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
     let Some(event) = listener.event() else {
         return Err(Status::INVALID_OPERATION);
     };
+    if let Some(queue) = event.watched {
+        return watch::add(queue, Arc::clone(listener) as Arc<dyn Listener>);
+    }
     let user_data = Arc::into_raw(Arc::clone(listener));
     let register = || -> Result<(), Status> {
         // SAFETY: a live event; the callback takes over the reference in `user_data`, exactly once.

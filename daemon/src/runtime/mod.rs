@@ -5,6 +5,7 @@
 //!   owning one native reference that its drop releases;
 //! - [`host`], [`pinned`]: host memory that the driver reads or writes behind our back;
 //! - [`probe`](mod@probe): the inventory; [`stdout`]: where kernels' `printf` goes;
+//! - `watch`: the ends of commands, where the driver tells them late;
 //! - `library`: libOpenCL's functions, found at run time; `info`: info answers as bytes.
 //!
 //! What it is not: it knows no wire, no id and no session. Invariant: every handle given to the driver
@@ -23,5 +24,6 @@ pub mod probe;
 pub mod program;
 pub mod queue;
 pub mod stdout;
+mod watch;
 
 pub use probe::{Probed, probe};

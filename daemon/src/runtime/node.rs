@@ -10,7 +10,7 @@ use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_DEVICE_HOST_UNIFIED_MEMORY, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU,
-    CL_DEVICE_VERSION, CL_PLATFORM_NAME, cl_device_id, cl_platform_id,
+    CL_DEVICE_VENDOR_ID, CL_DEVICE_VERSION, CL_PLATFORM_NAME, cl_device_id, cl_platform_id,
 };
 
 use super::info;
@@ -19,6 +19,13 @@ use super::library::{LoadError, check, cl, load};
 /// Set to anything, this treats every device as one with memory of its own: transfers then go through
 /// pinned staging. For tests and diagnosis on machines without such a device.
 pub const STAGING: &str = "CAUSEWAYD_STAGING";
+
+/// Set to anything, the ends of all devices' commands are found by looking, as NVIDIA's are. For tests
+/// and diagnosis.
+pub const WATCHING: &str = "CAUSEWAYD_WATCHING";
+
+/// `CL_DEVICE_VENDOR_ID` of NVIDIA, its PCI vendor number.
+const NVIDIA: u64 = 0x10DE;
 
 /// Every platform of the node and its root devices.
 #[derive(Debug, Default)]
@@ -40,6 +47,7 @@ pub struct Device {
     pub(super) raw: cl_device_id,
     direct_memory: bool,
     modern: bool,
+    late_callbacks: bool,
 }
 
 // SAFETY: platform and device handles are names; OpenCL allows their use from any thread (API,
@@ -196,15 +204,18 @@ impl Device {
             raw,
             direct_memory: false,
             modern: false,
+            late_callbacks: false,
         };
         let number = |name| device.info(name).ok().and_then(|v| info::number(&v));
         let cpu = number(CL_DEVICE_TYPE).is_some_and(|t| t & CL_DEVICE_TYPE_CPU != 0);
         let unified = number(CL_DEVICE_HOST_UNIFIED_MEMORY) == Some(1);
+        let nvidia = number(CL_DEVICE_VENDOR_ID) == Some(NVIDIA);
         let version = device
             .info(CL_DEVICE_VERSION)
             .map(info::text)
             .unwrap_or_default();
         device.direct_memory = (cpu || unified) && std::env::var_os(STAGING).is_none();
+        device.late_callbacks = nvidia || std::env::var_os(WATCHING).is_some();
         // "OpenCL 1.2 …": two numbers after the first blank.
         device.modern = version.get(7..8).is_some_and(|major| major >= "2");
         device
@@ -214,6 +225,11 @@ impl Device {
     #[must_use]
     pub fn has_direct_memory(&self) -> bool {
         self.direct_memory
+    }
+
+    /// Whether its driver's callbacks come so late that we look for the ends of commands ourselves.
+    pub(super) fn calls_back_late(&self) -> bool {
+        self.late_callbacks
     }
 
     /// Whether it knows `clCreateCommandQueueWithProperties` (OpenCL 2.0).

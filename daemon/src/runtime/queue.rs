@@ -20,6 +20,7 @@ use super::host::Host;
 use super::kernel::{Kernel, Shape};
 use super::library::{check, cl};
 use super::node::Device;
+use super::watch::QueueKey;
 
 const INVALID_VALUE: Status = Status(-30);
 /// Fills are cut here: NVIDIA's driver hangs or corrupts from 2 GiB on.
@@ -119,6 +120,11 @@ impl Queue {
         self.profiling
     }
 
+    // Under which key its events are watched; none where the driver's callbacks are prompt.
+    fn watched(&self) -> Option<QueueKey> {
+        self.device.calls_back_late().then(|| self.raw.addr())
+    }
+
     /// `clFlush`.
     ///
     /// # Errors
@@ -191,7 +197,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver just gave the event, and its command reads `source` alone.
-        Ok(unsafe { Event::adopt(event, Some(source)) })
+        Ok(unsafe { Event::adopt(event, Some(source), self.watched()) })
     }
 
     /// Reads `region`, packed, into `target` from `skip` on.
@@ -252,7 +258,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver just gave the event, and its command writes `target` alone.
-        Ok(unsafe { Event::adopt(event, Some(target)) })
+        Ok(unsafe { Event::adopt(event, Some(target), self.watched()) })
     }
 
     /// Copies between regions of one shape (see [`common_shape`]).
@@ -306,7 +312,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None) })
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
     }
 
     /// Fills `size` bytes from `offset`, in pieces that every driver can take.
@@ -364,7 +370,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None) })
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
     }
 
     /// Launches `kernel` with the arguments set on it; the caller holds it exclusively.
@@ -394,7 +400,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None) })
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
     }
 
     /// `clEnqueueMigrateMemObjects`.
@@ -423,7 +429,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None) })
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
     }
 
     /// Completes when the wait list, or with none everything before it in the queue, did.
@@ -442,7 +448,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None) })
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
     }
 
     /// A marker that later commands of the queue come after.
@@ -461,7 +467,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None) })
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
     }
 
     /// Maps bytes of a buffer. The pointer may be used once the event has ended, until the unmapping.
@@ -533,7 +539,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver just gave the event; the mapping is the driver's memory, not ours.
-        let event = unsafe { Event::adopt(event, None) };
+        let event = unsafe { Event::adopt(event, None, self.watched()) };
         if pointer.is_null() {
             return Err(Status::OUT_OF_RESOURCES);
         }
@@ -566,7 +572,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory of ours is concerned.
-        Ok(unsafe { Event::adopt(event, None) })
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
     }
 
     fn release(&self) -> Result<(), Status> {
