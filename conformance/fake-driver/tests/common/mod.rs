@@ -43,11 +43,11 @@ static SETUP: LazyLock<Setup> = LazyLock::new(|| {
     Setup { probe, vendors }
 });
 
-/// Where cargo has put the driver: beside the folder of the test programs.
+/// Where cargo has put the driver that it built for the tests: beside them. (The one above, in the
+/// profile's folder, is only brought up to date by `cargo build`.)
 fn driver() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let folder = exe.parent().and_then(Path::parent).unwrap();
-    let driver = folder.join("libfake_opencl.so");
+    let driver = std::env::current_exe().unwrap();
+    let driver = driver.with_file_name("libfake_opencl.so");
     assert!(driver.exists(), "{} is missing", driver.display());
     driver
 }
