@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cl_headers::types::*;
 
 use crate::error::{ClResult, Status};
+use crate::transport;
 
 /// A failed call's C result beside the code: NULL.
 pub(crate) trait NullResult {
@@ -56,6 +57,8 @@ pub(crate) fn pointer<T: NullResult>(name: &'static str, body: impl FnOnce() -> 
 }
 
 fn run<T>(name: &'static str, body: impl FnOnce() -> ClResult<T>) -> ClResult<T> {
+    // In a child of fork any lock may be held by a thread that is not there: nothing is touched.
+    transport::check_not_forked()?;
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         tracing::error!("{name}: an internal error was caught; please report it");
         Err(Status::OUT_OF_HOST_MEMORY)

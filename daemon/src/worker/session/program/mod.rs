@@ -498,9 +498,9 @@ fn answer(
     devices: &[(DeviceIndex, Device)],
 ) -> (Status, String, Option<answer::Body>) {
     let builds = builds_of(native, devices);
-    let executable = builds
-        .iter()
-        .any(|b| b.status == 0 && b.binary_type == opencl_sys::CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
+    let executable = builds.iter().any(|b| {
+        b.status == 0 && b.binary_type == crate::runtime::names::CL_PROGRAM_BINARY_TYPE_EXECUTABLE
+    });
     let kernels = if executable {
         signatures(native, devices)
     } else {

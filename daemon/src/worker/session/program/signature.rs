@@ -7,10 +7,7 @@
 //! leaves a type's known size, or 0 (not known).
 #![forbid(unsafe_code)]
 
-use causeway_proto::command::{ArgKind, ArgSignature, KernelOnDevice, KernelSignature};
-use causeway_proto::id::DeviceIndex;
-use causeway_proto::status::Status;
-use opencl_sys::{
+use crate::runtime::names::{
     CL_KERNEL_ARG_ACCESS_QUALIFIER, CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_ADDRESS_GLOBAL,
     CL_KERNEL_ARG_ADDRESS_LOCAL, CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ADDRESS_QUALIFIER,
     CL_KERNEL_ARG_NAME, CL_KERNEL_ARG_TYPE_NAME, CL_KERNEL_ARG_TYPE_PIPE,
@@ -18,6 +15,9 @@ use opencl_sys::{
     CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, CL_KERNEL_PRIVATE_MEM_SIZE,
     CL_KERNEL_WORK_GROUP_SIZE,
 };
+use causeway_proto::command::{ArgKind, ArgSignature, KernelOnDevice, KernelSignature};
+use causeway_proto::id::DeviceIndex;
+use causeway_proto::status::Status;
 
 use crate::runtime::kernel::Kernel;
 use crate::runtime::node::Device;
