@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cl_headers::types::*;
 
 use crate::error::{ClResult, Code, ensure};
+use crate::macros::Macros;
 use crate::source::{self, Signature};
 
 /// First line of a binary.
@@ -63,7 +64,8 @@ impl Object {
 /// Options, as far as they mean something here.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
-    defines: HashSet<String>,
+    /// `NAME` or `NAME=VALUE`.
+    defines: Vec<String>,
     directories: Vec<String>,
     pub(crate) argument_info: bool,
     pub(crate) library: bool,
@@ -77,8 +79,7 @@ impl Options {
         while let Some(word) = words.next() {
             if let Some(rest) = word.strip_prefix("-D") {
                 let define = operand(rest, &mut words).ok_or(Code(invalid))?;
-                let name = define.split('=').next().unwrap_or_default();
-                options.defines.insert(name.to_owned());
+                options.defines.push(define);
             } else if let Some(rest) = word.strip_prefix("-I") {
                 let directory = operand(rest, &mut words).ok_or(Code(invalid))?;
                 options.directories.push(directory);
@@ -141,8 +142,8 @@ pub(crate) fn compile(
                 .find_map(|path| std::fs::read_to_string(path).ok())
         })
     };
-    let mut defines = options.defines.clone();
-    let text = source::preprocess(source, &mut defines, &include, 0)?;
+    let mut macros = Macros::of_options(options.defines.iter().map(String::as_str));
+    let text = source::preprocess(source, &mut macros, &include, 0)?;
     Ok(Object::new(kind, options.argument_info, text))
 }
 
@@ -172,7 +173,7 @@ mod tests {
     fn options_are_read_and_unknown_ones_refused() {
         let parse = |text| Options::parse(text, CL_INVALID_BUILD_OPTIONS);
         let options = parse("-D A=1 -DB -I \"a b\" -Ic -cl-kernel-arg-info -cl-std=CL1.2").unwrap();
-        assert!(options.defines.contains("A") && options.defines.contains("B"));
+        assert_eq!(options.defines, ["A=1", "B"]);
         assert_eq!(options.directories, ["a b", "c"]);
         assert!(options.argument_info);
         assert!(parse("-foo").is_err());

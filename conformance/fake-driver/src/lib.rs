@@ -91,6 +91,7 @@ mod kernel;
 mod kernel_info;
 mod launch;
 mod log;
+mod macros;
 mod map;
 mod memory;
 mod object;

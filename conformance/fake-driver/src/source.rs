@@ -1,14 +1,14 @@
 //! Kernels' signatures, found by reading the source; there is no compiler.
 //!
 //! What is understood: comments, `#error`, `#ifdef`, `#ifndef`, `#if 0`, `#if 1`, `#else`, `#endif`,
-//! `#define` without parameters (as a name), and kernel functions with their attributes and
+//! macros, and kernel functions with their attributes and
 //! parameters. Everything else is accepted unread, so any program builds, unless it says `#error`.
 //!
 //! Invariant: pure; the same text and names give the same kernels.
 
-use std::collections::HashSet;
-
 use cl_headers::types::*;
+
+use crate::macros::{Macros, split_word};
 
 /// What a parameter takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) struct Signature {
 /// `include` gives the text of an included file.
 pub(crate) fn preprocess(
     source: &str,
-    defines: &mut HashSet<String>,
+    macros: &mut Macros,
     include: &dyn Fn(&str) -> Option<String>,
     depth: usize,
 ) -> Result<String, String> {
@@ -62,7 +62,7 @@ pub(crate) fn preprocess(
         let active = taken.iter().all(|taken| *taken);
         let Some(directive) = line.trim_start().strip_prefix('#') else {
             if active {
-                text.push_str(line);
+                text.push_str(&macros.expand(line));
                 text.push('\n');
             }
             continue;
@@ -70,8 +70,8 @@ pub(crate) fn preprocess(
         let (word, rest) = split_word(directive.trim_start());
         let rest = rest.trim();
         match word {
-            "ifdef" => taken.push(defines.contains(rest)),
-            "ifndef" => taken.push(!defines.contains(rest)),
+            "ifdef" => taken.push(macros.is_defined(rest)),
+            "ifndef" => taken.push(!macros.is_defined(rest)),
             "if" => taken.push(rest != "0"),
             "else" | "elif" => {
                 if let Some(last) = taken.last_mut() {
@@ -83,30 +83,19 @@ pub(crate) fn preprocess(
             }
             _ if !active => {}
             "error" => return Err(format!("error: {rest}")),
-            "define" => {
-                defines.insert(split_word(rest).0.to_owned());
-            }
-            "undef" => {
-                defines.remove(rest);
-            }
+            "define" => macros.define(rest),
+            "undef" => macros.undefine(rest),
             "include" => {
                 let name = rest.trim_matches(['"', '<', '>']);
                 let Some(found) = include(name).filter(|_| depth < 32) else {
                     return Err(format!("error: {name}: no such header"));
                 };
-                text.push_str(&preprocess(&found, defines, include, depth + 1)?);
+                text.push_str(&preprocess(&found, macros, include, depth + 1)?);
             }
             _ => {}
         }
     }
     Ok(text)
-}
-
-fn split_word(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .unwrap_or(text.len());
-    text.split_at(end)
 }
 
 /// The text with blanks for comments; line numbers stay.
@@ -370,7 +359,7 @@ mod tests {
     use super::*;
 
     fn scan(source: &str) -> Vec<Signature> {
-        let text = preprocess(source, &mut HashSet::new(), &|_| None, 0).unwrap();
+        let text = preprocess(source, &mut Macros::default(), &|_| None, 0).unwrap();
         kernels(&text)
     }
 
@@ -419,6 +408,13 @@ mod tests {
     }
 
     #[test]
+    fn macros_make_kernels() {
+        let found = scan("#define K(n) \\\nvoid kernel k##n(global int *a) {}\nK(1)\nK(2)\n");
+        let names: Vec<_> = found.iter().map(|kernel| kernel.name.as_str()).collect();
+        assert_eq!(names, ["k1", "k2"]);
+    }
+
+    #[test]
     fn kernel_may_follow_void() {
         assert_eq!(
             scan("void kernel a(int x) {} void __kernel b() {}").len(),
@@ -441,8 +437,8 @@ mod tests {
     fn error_directives_count_where_they_are_reached() {
         let none = |_: &str| None;
         let run = |source, defined: &[&str]| {
-            let mut defines = defined.iter().map(|&name| name.to_owned()).collect();
-            preprocess(source, &mut defines, &none, 0)
+            let mut macros = Macros::of_options(defined.iter().copied());
+            preprocess(source, &mut macros, &none, 0)
         };
         assert!(run("#error no\n", &[]).unwrap_err().contains("no"));
         assert!(run("#ifdef A\n#error no\n#endif\n", &[]).is_ok());
@@ -454,7 +450,7 @@ mod tests {
     #[test]
     fn includes_are_put_in() {
         let include = |name: &str| (name == "a.h").then(|| "kernel void a() {}".to_owned());
-        let text = preprocess("#include \"a.h\"\n", &mut HashSet::new(), &include, 0).unwrap();
+        let text = preprocess("#include \"a.h\"\n", &mut Macros::default(), &include, 0).unwrap();
         assert_eq!(kernels(&text)[0].name, "a");
     }
 }
