@@ -4,14 +4,14 @@
 //! argument holds no buffer, a launch does. Specification: "Setting Kernel Arguments". Invariant: an
 //! argument counts as known to the node only after a command with it was sent.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use bytes::Bytes;
 use causeway_proto::command::{KernelArg, kernel_arg};
 use cl_headers::types::{CL_INVALID_KERNEL_ARGS, CL_INVALID_MEM_OBJECT};
 
 use crate::error::{ClResult, Status, fail};
-use crate::stub::Buffer;
+use crate::stub::{Buffer, Hold};
 
 /// What an argument is set to.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub(super) struct Args {
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) changed: Vec<KernelArg>,
-    pub(super) memory: Vec<Arc<Buffer>>,
+    pub(super) memory: Vec<Hold>,
 }
 
 impl Args {
@@ -118,7 +118,7 @@ impl Args {
                 Some(ArgValue::Memory(Some(buffer))) => {
                     let buffer = buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?;
                     let id = buffer.id().0;
-                    captured.memory.push(buffer);
+                    captured.memory.push(Hold::Buffer(buffer));
                     kernel_arg::Value::Memory(id)
                 }
                 _ if !slot.changed => continue,

@@ -247,11 +247,10 @@ impl Launch<'_> {
     /// # Errors
     /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_OUT_OF_RESOURCES`.
     pub fn check_memory(&self) -> ClResult {
-        let aligned = self
-            .captured
-            .memory
-            .iter()
-            .all(|buffer| buffer.origin() % self.limits.alignment == 0);
+        let aligned = self.captured.memory.iter().all(|hold| match hold {
+            Hold::Buffer(buffer) => buffer.origin() % self.limits.alignment == 0,
+            _ => true,
+        });
         require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
         let needed = self
             .limits
@@ -290,7 +289,7 @@ impl Launch<'_> {
                 }),
                 command,
                 wait,
-                hold: self.captured.memory.into_iter().map(Hold::Buffer).collect(),
+                hold: self.captured.memory,
                 finisher: None,
                 visible,
             },

@@ -8,14 +8,16 @@
 //! Files are read anew for every build: a header that changed changes the build. `#pragma once` becomes
 //! the include guard that it stands for.
 //!
-//! What it is not: no preprocessor. A header named by a macro is not found; `-include` and kin are not
-//! followed. Invariant: it ends, whatever the files include, and gives a text of bounded size.
+//! What it is not: no preprocessor. Of macros it knows what [`super::macros`] knows; `-include` and kin
+//! are not followed. Invariant: it ends, whatever the files include, and gives a text of bounded size.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use causeway_proto::source::{Header, Include, Includes, words};
+
+use super::macros::Macros;
 
 /// Nested files; compilers stop at 200.
 const MAX_DEPTH: usize = 200;
@@ -51,6 +53,8 @@ pub(super) fn expand(
         out: Vec::with_capacity(source.len()),
         replaced: 0,
         known: HashMap::new(),
+        macros: Macros::of_options(options),
+        macros_read: 0,
         open: Vec::new(),
     };
     let whole = expansion.text(source, None);
@@ -89,6 +93,9 @@ struct Expansion<'a> {
     out: Vec<u8>,
     replaced: usize,
     known: HashMap<PathBuf, Option<Rc<[u8]>>>,
+    macros: Macros,
+    // As far as definitions in `out` are known.
+    macros_read: usize,
     open: Vec<Open>,
 }
 
@@ -97,10 +104,11 @@ impl Expansion<'_> {
     fn text(&mut self, text: &[u8], path: Option<&Path>) -> bool {
         let mut copied = 0;
         for include in Includes::of(text) {
-            let Some((file, contents)) = self.look_up(&include, path) else {
+            self.out.extend_from_slice(&text[copied..include.start]);
+            copied = include.start;
+            let Some((file, contents)) = self.look_up(&include, text, path) else {
                 continue;
             };
-            self.out.extend_from_slice(&text[copied..include.start]);
             copied = include.end;
             let next_line = 1 + lines(&text[..include.end]);
             if !self.file(file, &contents, next_line, path) {
@@ -153,9 +161,31 @@ impl Expansion<'_> {
         self.out.push(b'\n');
     }
 
+    /// The header that a directive names by a macro.
+    fn named_by_macro(&mut self, argument: &[u8]) -> Option<Header> {
+        let unread = &self.out[self.macros_read..];
+        // The directive itself may follow blanks on its line: only whole lines are read.
+        let lines = unread
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |at| at + 1);
+        self.macros.read(&unread[..lines]);
+        self.macros_read += lines;
+        self.macros.header(argument)
+    }
+
     /// The file that a directive means, and what is in it.
-    fn look_up(&mut self, include: &Include, from: Option<&Path>) -> Option<(PathBuf, Rc<[u8]>)> {
-        let Header { name, quoted } = include.header.as_ref()?;
+    fn look_up(
+        &mut self,
+        include: &Include,
+        text: &[u8],
+        from: Option<&Path>,
+    ) -> Option<(PathBuf, Rc<[u8]>)> {
+        let header = match &include.header {
+            Some(header) => header.clone(),
+            None => self.named_by_macro(&text[include.argument..include.end])?,
+        };
+        let Header { name, quoted } = &header;
         let known = matches!(include.directive, "include" | "import");
         if !known || self.embedded.contains(&name.as_str()) || self.open.len() >= MAX_DEPTH {
             return None;
@@ -288,6 +318,17 @@ mod tests {
             out.contains("right\n") && out.ends_with("#include M\n"),
             "{out}"
         );
+    }
+
+    #[test]
+    fn a_header_named_by_a_macro_is_found_where_the_macro_is_defined() {
+        let files = files(&[
+            ("/d/m.h", "#define S(x) #x\n#define T(x) S(x)\n"),
+            ("/d/x.h", "x\n"),
+        ]);
+        let source = "#include \"m.h\"\n#include T(WHERE/x.h)\n";
+        let out = expanded(source, "-I /d -D WHERE=/d", &files).unwrap();
+        assert!(out.contains("# 1 \"/d/x.h\" 1\nx\n# 3 \"\" 2\n"), "{out}");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 pub mod binary;
 mod build;
 mod include;
+mod macros;
 
 use std::sync::Arc;
 
