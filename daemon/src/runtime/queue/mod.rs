@@ -1,0 +1,209 @@
+//! Command queues and everything that is enqueued.
+//!
+//! - `transfer`: between host and buffer, and between buffers; `map`: host pointers into buffers;
+//! - `rect`: the shapes that transfers take natively, pure.
+//!
+//! Every enqueue here is non-blocking and gives an [`Event`], which owns the host memory concerned.
+//! Regions are checked against the buffer before the driver sees them. Invariant: no native user event
+//! exists, so nothing in a native queue ever waits for the application.
+
+mod map;
+mod rect;
+mod transfer;
+
+use std::ptr::{null, null_mut};
+
+use causeway_proto::status::Status;
+use opencl_sys::{
+    CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES,
+    cl_command_queue, cl_event,
+};
+
+use super::context::Context;
+use super::event::{Event, WaitList};
+use super::kernel::{Kernel, Shape};
+use super::library::{check, cl};
+use super::node::Device;
+use super::watch::QueueKey;
+
+const INVALID_VALUE: Status = Status(-30);
+
+pub use map::Access;
+
+/// A native command queue; released when dropped.
+#[derive(Debug)]
+pub struct Queue {
+    raw: cl_command_queue,
+    device: Device,
+    out_of_order: bool,
+    profiling: bool,
+}
+
+// SAFETY: OpenCL queues may be used from any thread.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    /// Creates a queue; `properties` are names and values without the closing 0.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(context: &Context, device: Device, properties: &[u64]) -> Result<Queue, Status> {
+        context.owns(device)?;
+        let bits = properties
+            .chunks_exact(2)
+            .find(|pair| pair[0] == u64::from(CL_QUEUE_PROPERTIES))
+            .map_or(0, |pair| pair[1]);
+        let mut status = 0;
+        let raw = if device.is_modern() {
+            let list: Vec<u64> = properties.iter().copied().chain([0]).collect();
+            // SAFETY: the list ends in 0.
+            unsafe {
+                cl!(clCreateCommandQueueWithProperties(
+                    context.raw,
+                    device.raw,
+                    list.as_ptr(),
+                    &raw mut status
+                ))
+            }
+        } else {
+            // SAFETY: a live context and a device of it.
+            unsafe {
+                cl!(clCreateCommandQueue(
+                    context.raw,
+                    device.raw,
+                    bits,
+                    &raw mut status
+                ))
+            }
+        };
+        check(status)?;
+        Ok(Queue {
+            raw,
+            device,
+            out_of_order: bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
+            profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
+        })
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Whether its commands may pass each other.
+    #[must_use]
+    pub fn is_out_of_order(&self) -> bool {
+        self.out_of_order
+    }
+
+    /// Whether its events have times.
+    #[must_use]
+    pub fn is_profiling(&self) -> bool {
+        self.profiling
+    }
+
+    // Under which key its events are watched; none where the driver's callbacks are prompt.
+    fn watched(&self) -> Option<QueueKey> {
+        self.device.calls_back_late().then(|| self.raw.addr())
+    }
+
+    /// `clFlush`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn flush(&self) -> Result<(), Status> {
+        // SAFETY: a live queue.
+        check(unsafe { cl!(clFlush(self.raw)) })
+    }
+
+    /// `clFinish`. Blocks.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn finish(&self) -> Result<(), Status> {
+        // SAFETY: a live queue.
+        check(unsafe { cl!(clFinish(self.raw)) })
+    }
+
+    /// Launches `kernel` with the arguments set on it; the caller holds it exclusively.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn nd_range(
+        &self,
+        kernel: &mut Kernel,
+        shape: &Shape,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let optional = |list: &Option<[usize; 3]>| list.as_ref().map_or(null(), |l| l.as_ptr());
+        let mut event: cl_event = null_mut();
+        // SAFETY: the lists hold three numbers, `dimensions` is at most 3.
+        check(unsafe {
+            cl!(clEnqueueNDRangeKernel(
+                self.raw,
+                kernel.raw,
+                shape.dimensions(),
+                optional(&shape.offset),
+                shape.global.as_ptr(),
+                optional(&shape.local),
+                wait.count(),
+                wait.pointer(),
+                &raw mut event
+            ))
+        })?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+    }
+
+    /// Completes when the wait list, or with none everything before it in the queue, did.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn marker(&self, wait: &WaitList<'_>) -> Result<Event, Status> {
+        let mut event: cl_event = null_mut();
+        // SAFETY: live objects only.
+        check(unsafe {
+            cl!(clEnqueueMarkerWithWaitList(
+                self.raw,
+                wait.count(),
+                wait.pointer(),
+                &raw mut event
+            ))
+        })?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+    }
+
+    /// A marker that later commands of the queue come after.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn barrier(&self, wait: &WaitList<'_>) -> Result<Event, Status> {
+        let mut event: cl_event = null_mut();
+        // SAFETY: live objects only.
+        check(unsafe {
+            cl!(clEnqueueBarrierWithWaitList(
+                self.raw,
+                wait.count(),
+                wait.pointer(),
+                &raw mut event
+            ))
+        })?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+    }
+
+    fn release(&self) -> Result<(), Status> {
+        // SAFETY: we own one reference and give it up here.
+        check(unsafe { cl!(clReleaseCommandQueue(self.raw)) })
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}

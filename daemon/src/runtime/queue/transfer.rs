@@ -1,0 +1,281 @@
+//! Transfers: between host memory and buffers, between buffers, patterns, migration.
+//!
+//! Invariant: a region is checked against its buffer, and host memory against the region, before the
+//! driver sees either.
+
+use std::ptr::null_mut;
+
+use causeway_proto::region::Region;
+use causeway_proto::status::Status;
+use opencl_sys::cl_event;
+
+use super::rect::{bounded, checked, common_shape};
+use super::{INVALID_VALUE, Queue};
+use crate::runtime::buffer::Buffer;
+use crate::runtime::event::{Event, WaitList};
+use crate::runtime::host::Host;
+use crate::runtime::library::{check, cl};
+
+/// Fills are cut here: NVIDIA's driver hangs or corrupts from 2 GiB on.
+const FILL_PIECE: u64 = 1 << 30;
+
+impl Queue {
+    /// Writes the packed bytes of `source`, from `skip` on, to `region`.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_VALUE` when the region leaves the buffer or the source is short.
+    pub fn write(
+        &self,
+        buffer: &Buffer,
+        region: &Region,
+        source: Host,
+        skip: usize,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let rect = checked(buffer, region, source.length(), skip)?;
+        // SAFETY: `skip` lies within the source (checked).
+        let from = unsafe { source.source().add(skip) }.cast();
+        let mut event: cl_event = null_mut();
+        let status = if region.is_linear() {
+            // SAFETY: the source holds the region's bytes and stays until the event ends (Event).
+            unsafe {
+                cl!(clEnqueueWriteBuffer(
+                    self.raw,
+                    buffer.raw,
+                    0,
+                    rect.origin[0],
+                    rect.size[0],
+                    from,
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                ))
+            }
+        } else {
+            // SAFETY: as above; the host side is packed.
+            unsafe {
+                cl!(clEnqueueWriteBufferRect(
+                    self.raw,
+                    buffer.raw,
+                    0,
+                    rect.origin.as_ptr(),
+                    [0usize; 3].as_ptr(),
+                    rect.size.as_ptr(),
+                    rect.row_pitch,
+                    rect.slice_pitch,
+                    rect.size[0],
+                    rect.size[0] * rect.size[1],
+                    from,
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                ))
+            }
+        };
+        check(status)?;
+        // SAFETY: the driver just gave the event, and its command reads `source` alone.
+        Ok(unsafe { Event::adopt(event, Some(source), self.watched()) })
+    }
+
+    /// Reads `region`, packed, into `target` from `skip` on.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_VALUE` when the region leaves the buffer or the target is short.
+    pub fn read(
+        &self,
+        buffer: &Buffer,
+        region: &Region,
+        mut target: Host,
+        skip: usize,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let rect = checked(buffer, region, target.length(), skip)?;
+        let destination = target.destination();
+        if destination.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: `skip` lies within the target (checked).
+        let to = unsafe { destination.add(skip) }.cast();
+        let mut event: cl_event = null_mut();
+        let status = if region.is_linear() {
+            // SAFETY: the target has room for the region's bytes and stays until the event ends (Event).
+            unsafe {
+                cl!(clEnqueueReadBuffer(
+                    self.raw,
+                    buffer.raw,
+                    0,
+                    rect.origin[0],
+                    rect.size[0],
+                    to,
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                ))
+            }
+        } else {
+            // SAFETY: as above; the host side is packed.
+            unsafe {
+                cl!(clEnqueueReadBufferRect(
+                    self.raw,
+                    buffer.raw,
+                    0,
+                    rect.origin.as_ptr(),
+                    [0usize; 3].as_ptr(),
+                    rect.size.as_ptr(),
+                    rect.row_pitch,
+                    rect.slice_pitch,
+                    rect.size[0],
+                    rect.size[0] * rect.size[1],
+                    to,
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                ))
+            }
+        };
+        check(status)?;
+        // SAFETY: the driver just gave the event, and its command writes `target` alone.
+        Ok(unsafe { Event::adopt(event, Some(target), self.watched()) })
+    }
+
+    /// Copies between regions of one shape (see [`common_shape`]).
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_VALUE` for regions that leave their buffers or differ in shape.
+    pub fn copy(
+        &self,
+        (source, from): (&Buffer, &Region),
+        (destination, to): (&Buffer, &Region),
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        bounded(source, from)?;
+        bounded(destination, to)?;
+        let (a, b) = common_shape(from, to).ok_or(INVALID_VALUE)?;
+        let mut event: cl_event = null_mut();
+        let status = if from.is_linear() && to.is_linear() {
+            // SAFETY: both ranges lie within their buffers.
+            unsafe {
+                cl!(clEnqueueCopyBuffer(
+                    self.raw,
+                    source.raw,
+                    destination.raw,
+                    a.origin[0],
+                    b.origin[0],
+                    a.size[0],
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                ))
+            }
+        } else {
+            // SAFETY: both rectangles lie within their buffers.
+            unsafe {
+                cl!(clEnqueueCopyBufferRect(
+                    self.raw,
+                    source.raw,
+                    destination.raw,
+                    a.origin.as_ptr(),
+                    b.origin.as_ptr(),
+                    a.size.as_ptr(),
+                    a.row_pitch,
+                    a.slice_pitch,
+                    b.row_pitch,
+                    b.slice_pitch,
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                ))
+            }
+        };
+        check(status)?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+    }
+
+    /// Fills `size` bytes from `offset`, in pieces that every driver can take.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_VALUE` when the range leaves the buffer.
+    pub fn fill(
+        &self,
+        buffer: &Buffer,
+        pattern: &[u8],
+        offset: u64,
+        size: u64,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let region = Region::linear(offset, size).map_err(|_| INVALID_VALUE)?;
+        bounded(buffer, &region)?;
+        if !pattern.len().is_power_of_two() || pattern.len() > 128 {
+            return Err(INVALID_VALUE);
+        }
+        let mut pieces = Vec::new();
+        let mut done = 0;
+        while done < size {
+            let length = FILL_PIECE.min(size - done);
+            pieces.push(self.fill_piece(buffer, pattern, offset + done, length, wait)?);
+            done += length;
+        }
+        match pieces.pop() {
+            Some(last) if pieces.is_empty() || !self.out_of_order => Ok(last),
+            Some(last) => self.marker(&pieces.iter().chain([&last]).collect()),
+            None => self.marker(wait),
+        }
+    }
+
+    fn fill_piece(
+        &self,
+        buffer: &Buffer,
+        pattern: &[u8],
+        offset: u64,
+        size: u64,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let mut event: cl_event = null_mut();
+        // SAFETY: the driver copies the pattern before it returns; the range lies within the buffer.
+        check(unsafe {
+            cl!(clEnqueueFillBuffer(
+                self.raw,
+                buffer.raw,
+                pattern.as_ptr().cast(),
+                pattern.len(),
+                offset as usize,
+                size as usize,
+                wait.count(),
+                wait.pointer(),
+                &raw mut event
+            ))
+        })?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+    }
+
+    /// `clEnqueueMigrateMemObjects`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn migrate(
+        &self,
+        buffers: &[&Buffer],
+        flags: u64,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let list: Vec<_> = buffers.iter().map(|b| b.raw).collect();
+        let count = u32::try_from(list.len()).map_err(|_| INVALID_VALUE)?;
+        let mut event: cl_event = null_mut();
+        // SAFETY: a list of `count` live buffers.
+        check(unsafe {
+            cl!(clEnqueueMigrateMemObjects(
+                self.raw,
+                count,
+                list.as_ptr(),
+                flags,
+                wait.count(),
+                wait.pointer(),
+                &raw mut event
+            ))
+        })?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+    }
+}
