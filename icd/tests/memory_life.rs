@@ -33,6 +33,32 @@ fn next(told: &Receiver<Told>) -> Told {
 }
 
 #[test]
+fn a_released_buffer_is_dead_to_the_application_while_a_command_uses_it() {
+    let cl = Fixture::new();
+    let buffer = cl.buffer(0, 64);
+    let gate = cl.user_event();
+    let mut host = [0u8; 64];
+    let mut read = null_mut();
+    ok!(clEnqueueReadBuffer(
+        cl.queue,
+        buffer,
+        CL_FALSE,
+        0,
+        64,
+        host.as_mut_ptr().cast(),
+        1,
+        &raw const gate,
+        &raw mut read
+    ));
+    ok!(clReleaseMemObject(buffer));
+    // SAFETY: a handle that was valid; the driver must recognise that it is no more.
+    let again = unsafe { (opencl::cl().clRetainMemObject)(buffer) };
+    assert_eq!(again, CL_INVALID_MEM_OBJECT);
+    ok!(clSetUserEventStatus(gate, CL_COMPLETE));
+    ok!(clWaitForEvents(1, &raw const read));
+}
+
+#[test]
 fn destructor_callbacks_run_once_the_last_first_and_after_the_last_use() {
     let cl = Fixture::new();
     let (sender, told) = channel();

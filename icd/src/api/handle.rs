@@ -6,8 +6,8 @@
 //!
 //! A handle lives as long as its stub. The application's holds are counted apart
 //! (`*_REFERENCE_COUNT` shows them alone) and keep the stub alive while there is one; after that other
-//! objects and running commands may still hold it (a queue its context…), and a handle that a query
-//! gives back then is valid, as on every driver.
+//! objects may still hold it (a queue its context…), and a handle that a query gives back then is valid,
+//! as on every driver. A kernel or buffer that only running commands still use is dead to the application.
 //!
 //! Loaders read the first words of every handle before we see it. So a block, once made, stays readable
 //! for the life of the process: a dead one rests, empty, and is used again for a later object of its
@@ -55,6 +55,10 @@ pub(crate) trait Object: Send + Sync + Sized + 'static {
     type Raw: Copy;
     /// Its tie to a handle.
     fn binding(&self) -> &Binding;
+    /// Whether the application may come by its handle again after its last hold: from a query on
+    /// another object, or in a callback. Otherwise the handle is dead although commands still use
+    /// the object.
+    fn outlives_holds(&self) -> bool;
     /// The address behind a C handle.
     fn address(raw: Self::Raw) -> usize;
     /// The C handle at an address.
@@ -62,13 +66,17 @@ pub(crate) trait Object: Send + Sync + Sized + 'static {
 }
 
 macro_rules! objects {
-    ($($stub:ty: $kind:ident, $raw:ty, $invalid:ident;)*) => {$(
+    ($($stub:ty: $kind:ident, $raw:ty, $invalid:ident, $outlives:expr;)*) => {$(
         impl Object for $stub {
             const KIND: Kind = Kind::$kind;
             const INVALID: cl_int = $invalid;
             type Raw = $raw;
             fn binding(&self) -> &Binding {
                 &self.binding
+            }
+            fn outlives_holds(&self) -> bool {
+                let outlives: fn(&$stub) -> bool = $outlives;
+                outlives(self)
             }
             fn address(raw: $raw) -> usize {
                 raw.addr()
@@ -81,15 +89,15 @@ macro_rules! objects {
 }
 
 objects! {
-    Platform: Platform, cl_platform_id, CL_INVALID_PLATFORM;
-    Device: Device, cl_device_id, CL_INVALID_DEVICE;
-    Context: Context, cl_context, CL_INVALID_CONTEXT;
-    Queue: Queue, cl_command_queue, CL_INVALID_COMMAND_QUEUE;
-    Buffer: Memory, cl_mem, CL_INVALID_MEM_OBJECT;
-    Program: Program, cl_program, CL_INVALID_PROGRAM;
-    Kernel: Kernel, cl_kernel, CL_INVALID_KERNEL;
-    Event: Event, cl_event, CL_INVALID_EVENT;
-    Sampler: Sampler, cl_sampler, CL_INVALID_SAMPLER;
+    Platform: Platform, cl_platform_id, CL_INVALID_PLATFORM, |_| true;
+    Device: Device, cl_device_id, CL_INVALID_DEVICE, |_| true;
+    Context: Context, cl_context, CL_INVALID_CONTEXT, |_| true;
+    Queue: Queue, cl_command_queue, CL_INVALID_COMMAND_QUEUE, |_| true;
+    Buffer: Memory, cl_mem, CL_INVALID_MEM_OBJECT, Buffer::has_sub_buffers;
+    Program: Program, cl_program, CL_INVALID_PROGRAM, |_| true;
+    Kernel: Kernel, cl_kernel, CL_INVALID_KERNEL, |_| false;
+    Event: Event, cl_event, CL_INVALID_EVENT, |_| true;
+    Sampler: Sampler, cl_sampler, CL_INVALID_SAMPLER, |_| true;
 }
 
 #[repr(C)]
@@ -207,9 +215,13 @@ fn with_holds<T: Object, R>(raw: T::Raw, body: impl FnOnce(&mut Holds<T>) -> R) 
 /// # Errors
 /// The kind's `CL_INVALID_*` for NULL, foreign, dead and mistyped handles.
 pub(crate) fn resolve<T: Object>(raw: T::Raw) -> ClResult<Arc<T>> {
-    match with_holds(raw, |holds: &mut Holds<T>| holds.stub.upgrade())? {
-        Some(stub) => Ok(stub),
-        None => fail(T::INVALID),
+    // Outside of the table's lock: the last reference may go with what is refused.
+    let (stub, held) = with_holds(raw, |holds: &mut Holds<T>| {
+        (holds.stub.upgrade(), holds.count > 0)
+    })?;
+    match stub {
+        Some(stub) if held || stub.outlives_holds() => Ok(stub),
+        _ => fail(T::INVALID),
     }
 }
 
@@ -218,14 +230,11 @@ pub(crate) fn resolve<T: Object>(raw: T::Raw) -> ClResult<Arc<T>> {
 /// # Errors
 /// As [`resolve`].
 pub(crate) fn retain<T: Object>(raw: T::Raw) -> ClResult {
+    let stub = resolve::<T>(raw)?;
     with_holds(raw, |holds: &mut Holds<T>| {
-        let Some(stub) = holds.stub.upgrade() else {
-            return fail(T::INVALID);
-        };
         holds.count = holds.count.saturating_add(1);
-        holds.held.get_or_insert(stub);
-        Ok(())
-    })?
+        holds.held.get_or_insert_with(|| stub.clone());
+    })
 }
 
 /// One hold less; the last one lets the stub go once nothing else holds it.

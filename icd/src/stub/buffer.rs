@@ -6,6 +6,7 @@
 //! Invariant: a sub-buffer keeps its parent, and its range lies inside the parent's.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_proto::command::{CreateBuffer, CreateSubBuffer, ObjectKind, command::Kind};
 use causeway_proto::id::MemoryId;
@@ -32,6 +33,8 @@ pub struct Buffer {
     id: MemoryId,
     spec: BufferSpec,
     parent: Option<Parent>,
+    // Of this buffer, alive.
+    sub_buffers: AtomicUsize,
     // Of a whole buffer; a sub-buffer is mapped where its parent is.
     pub(super) mapped: Mapped,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
@@ -136,11 +139,15 @@ impl Buffer {
     }
 
     fn with_id(spec: BufferSpec, parent: Option<Parent>) -> Buffer {
+        if let Some(parent) = &parent {
+            parent.buffer.sub_buffers.fetch_add(1, Ordering::Relaxed);
+        }
         Buffer {
             binding: Binding::default(),
             id: MemoryId(next_id()),
             spec,
             parent,
+            sub_buffers: AtomicUsize::new(0),
             mapped: Mapped::default(),
             destructors: Mutex::default(),
         }
@@ -203,6 +210,12 @@ impl Buffer {
         self.parent.as_ref().map(|parent| &parent.buffer)
     }
 
+    /// Whether sub-buffers of it are alive, which name it.
+    #[must_use]
+    pub fn has_sub_buffers(&self) -> bool {
+        self.sub_buffers.load(Ordering::Relaxed) > 0
+    }
+
     /// Its first byte in its parent; 0 for a whole buffer.
     #[must_use]
     pub fn origin(&self) -> u64 {
@@ -252,6 +265,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if let Some(parent) = self.parent() {
+            parent.sub_buffers.fetch_sub(1, Ordering::Relaxed);
+        }
         self.context().site().release(ObjectKind::Memory, self.id.0);
         for callback in std::mem::take(self.destructors.get_mut()).into_iter().rev() {
             callbacks::run(callback);
