@@ -21,6 +21,13 @@ pub(crate) enum Verdict {
     Noted(String),
     /// They agree; the note as above, and parts that were not compared, each with its reason.
     Partly(String, Vec<(String, String)>),
+    /// A fault ended as it must: what the program saw of it, and how long it took to end.
+    Ended {
+        /// The error or message.
+        saw: String,
+        /// From the fault to the end.
+        took: Duration,
+    },
     /// They do not; why, on one or more lines.
     Failed(String),
     /// Not compared, and why.

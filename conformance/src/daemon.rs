@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -69,6 +69,11 @@ impl Daemon {
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect();
         daemon
+    }
+
+    /// The program that is run.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Where it listens; starts it if it does not run.

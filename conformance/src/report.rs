@@ -1,6 +1,6 @@
 //! What the user reads: a line for each case, then the tables and the count.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::case::{Outcome, Verdict};
 
@@ -12,6 +12,7 @@ pub(crate) struct Report {
     failed: Vec<String>,
     skipped: Vec<(String, String)>,
     notes: Vec<(String, String)>,
+    ends: Vec<(String, String, Duration)>,
 }
 
 impl Report {
@@ -24,6 +25,7 @@ impl Report {
             failed: Vec::new(),
             skipped: Vec::new(),
             notes: Vec::new(),
+            ends: Vec::new(),
         }
     }
 
@@ -59,6 +61,11 @@ impl Report {
                 self.notes.push((name, note));
                 self.skipped.extend(skipped);
             }
+            Verdict::Ended { saw, took } => {
+                println!("ok      {name} ({seconds:.1} s)");
+                self.passed += 1;
+                self.ends.push((name, saw, took));
+            }
             Verdict::Failed(why) => {
                 println!("FAILED  {name} ({seconds:.1} s)");
                 print_indented(&why);
@@ -84,6 +91,7 @@ impl Report {
                 }
             }
         }
+        self.print_ends();
         if !self.skipped.is_empty() {
             println!("\nSkipped, and why:");
             let width = self
@@ -113,6 +121,17 @@ impl Report {
             self.failed.len()
         );
         self.failed.is_empty()
+    }
+
+    fn print_ends(&self) {
+        if self.ends.is_empty() {
+            return;
+        }
+        println!("\nfault | what the program saw | seconds to the end");
+        println!("---|---|---");
+        for (name, saw, took) in &self.ends {
+            println!("{name} | {saw} | {:.2}", took.as_secs_f64());
+        }
     }
 }
 

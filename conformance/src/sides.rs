@@ -74,6 +74,16 @@ impl Launch {
     }
 }
 
+/// Where the parts lie, for who starts daemons and programs of its own.
+pub(crate) struct Parts {
+    /// `causewayd`.
+    pub(crate) daemon: PathBuf,
+    /// The directory whose `.icd` file names `libcauseway.so`.
+    pub(crate) client_vendors: PathBuf,
+    /// The native drivers' directory.
+    pub(crate) native_vendors: PathBuf,
+}
+
 /// Both sides, ready to run programs.
 pub(crate) struct Sides {
     native_vendors: PathBuf,
@@ -207,6 +217,18 @@ impl Sides {
         !matches!(self.causeway, Target::Native)
     }
 
+    /// The parts, where the daemon is ours to start.
+    pub(crate) fn parts(&self) -> Option<Parts> {
+        match &self.causeway {
+            Target::Own { daemon, vendors } => Some(Parts {
+                daemon: daemon.program().to_owned(),
+                client_vendors: vendors.clone(),
+                native_vendors: self.native_vendors.clone(),
+            }),
+            _ => None,
+        }
+    }
+
     /// How our daemon died, if it has.
     pub(crate) fn obituary(&self) -> Option<String> {
         match &self.causeway {
@@ -241,6 +263,11 @@ pub(crate) fn fake_driver() -> PathBuf {
     beside_runner().join("libfake_opencl.so")
 }
 
+/// The tool `causeway`: beside the runner.
+pub(crate) fn tool() -> PathBuf {
+    beside_runner().join("causeway")
+}
+
 fn beside_runner() -> PathBuf {
     let runner = env::current_exe().unwrap_or_default();
     runner.parent().unwrap_or(Path::new(".")).to_owned()
@@ -255,7 +282,12 @@ fn with_slash(directory: &Path) -> PathBuf {
 /// to date first, so that a stale daemon is never what gets tested.
 fn build_beside(options: &Options) -> Result<PathBuf, SetupError> {
     let beside = beside_runner();
-    let parts = ["libcauseway.so", "causewayd", "libfake_opencl.so"];
+    let parts = [
+        "libcauseway.so",
+        "causewayd",
+        "causeway",
+        "libfake_opencl.so",
+    ];
     let complete = parts.iter().all(|part| beside.join(part).exists());
     let given = options.library.is_some() && (options.daemon.is_some() || options.server.is_some());
     if given || (complete && env::var_os("CARGO").is_none()) {
@@ -270,6 +302,8 @@ fn build_beside(options: &Options) -> Result<PathBuf, SetupError> {
         "causewayd",
         "--package",
         "causeway-icd",
+        "--package",
+        "causeway-devmgr",
         "--package",
         "fake-driver",
     ]);
@@ -291,7 +325,7 @@ fn build_beside(options: &Options) -> Result<PathBuf, SetupError> {
 }
 
 /// A directory with an `.icd` file that names the library.
-fn vendors_of(library: &Path, scratch: &Path) -> Result<PathBuf, SetupError> {
+pub(crate) fn vendors_of(library: &Path, scratch: &Path) -> Result<PathBuf, SetupError> {
     let library = fs::canonicalize(library)
         .map_err(|_| SetupError::Missing(format!("there is no {}", library.display())))?;
     let vendors = scratch.join("causeway-vendors");

@@ -5,6 +5,7 @@ mod calllog;
 mod clblast;
 mod clinfo;
 mod clpeak;
+mod faults;
 mod mandelbrot;
 mod pyopencl;
 mod threads;
@@ -57,6 +58,12 @@ pub(crate) const ALL: &[Suite] = &[
         about: "32 threads that enqueue, map and release",
         alone: true,
         cases: threads::cases,
+    },
+    Suite {
+        name: "faults",
+        about: "what breaks: processes, networks, kernels, strangers; how soon each ends",
+        alone: false,
+        cases: faults::cases,
     },
     Suite {
         name: "clblast",

@@ -1,0 +1,140 @@
+//! What breaks, and what a program sees of it: each case is one fault, with real processes.
+//!
+//! An ordinary program (`programs/faults.c`) works through `libcauseway.so` with a `causewayd` of the
+//! case's own, over the native driver where kernels must run or crash, else over the fake driver.
+//! Then something is killed, cut, stopped or spoken nonsense to. A case says what the program saw and
+//! how long it took from the fault to the end; it fails if that is not what the specification or
+//! `design.md` says, comes too late, leaves a process behind, or disturbs a program beside it.
+//!
+//! Not here: what one process shows as well (`icd/tests/transport_loss.rs`, `daemon/tests/`), and
+//! what is no fault (`api`, `threads`). `CONFORMANCE_FAULTS_LONG=1` stops clients for 30 s, not 12.
+
+mod deaths;
+mod interrupt;
+mod kernels;
+mod network;
+mod peers;
+mod processes;
+mod programs;
+mod reach;
+mod stage;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::SetupError;
+use crate::case::{Case, Verdict};
+use crate::programs::Programs;
+use crate::sides::{Sides, fake_driver};
+
+use stage::Stage;
+
+/// What a program gets to see when its node is lost.
+const LOST: &str = "CL_DEVICE_NOT_AVAILABLE";
+
+/// Why a case fails.
+#[derive(Debug, thiserror::Error)]
+enum Wrong {
+    #[error("{0}")]
+    Found(String),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+    #[error("{0}")]
+    Kernel(#[from] rustix::io::Errno),
+}
+
+impl Wrong {
+    fn new(what: impl Into<String>) -> Self {
+        Self::Found(what.into())
+    }
+}
+
+/// A fault's case.
+type Fault = fn(&Stage) -> Result<Verdict, Wrong>;
+
+/// All of them. The long ones first, so that they run beside the others.
+const FAULTS: &[(&str, Fault)] = &[
+    ("client-stopped", network::client_stopped),
+    ("client-stopped-in-a-transfer", network::transfer_stopped),
+    ("network-cut", network::cut_direct),
+    ("network-cut-grpc", network::cut_grpc),
+    ("gated-flood", programs::flood),
+    ("no-server", reach::no_server),
+    ("silent-server", reach::silent_server),
+    ("server-of-garbage", reach::server_of_garbage),
+    ("garbage-64-kib-random", reach::garbage_random),
+    ("garbage-http", reach::garbage_http),
+    ("garbage-half-a-preamble", reach::garbage_half_a_preamble),
+    ("garbage-length-2-63", reach::garbage_length),
+    ("version-mismatch-in-a-call", reach::version_in_a_call),
+    (
+        "version-mismatch-in-a-preamble",
+        reach::version_in_a_preamble,
+    ),
+    ("worker-killed-in-a-kernel", deaths::worker_in_a_kernel),
+    (
+        "worker-killed-in-a-kernel-grpc",
+        deaths::worker_in_a_kernel_grpc,
+    ),
+    ("daemon-killed-in-a-transfer", deaths::daemon_in_a_transfer),
+    (
+        "daemon-killed-in-a-transfer-grpc",
+        deaths::daemon_in_a_transfer_grpc,
+    ),
+    ("client-killed-in-a-transfer", deaths::client_in_a_transfer),
+    (
+        "client-killed-in-a-transfer-grpc",
+        deaths::client_in_a_transfer_grpc,
+    ),
+    ("client-killed-in-a-kernel", deaths::client_in_a_kernel),
+    ("kernel-divides-by-zero", kernels::divide),
+    (
+        "kernel-divides-by-zero-uncaught",
+        kernels::divide_kills_the_driver,
+    ),
+    ("kernel-writes-out-of-bounds", kernels::outside),
+    ("ctrl-c-in-enumeration", interrupt::in_enumeration),
+    ("ctrl-c-in-build", interrupt::in_build),
+    ("ctrl-c-in-transfer", interrupt::in_transfer),
+    ("ctrl-c-in-kernel", interrupt::in_kernel),
+    ("fork", programs::fork),
+    ("exit-with-work-in-flight", programs::exit),
+    ("a-thousand-threads", programs::threads),
+];
+
+pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
+    let skipped = |reason: String| Ok(vec![Case::skipped("faults", reason)]);
+    if !fake_driver().exists() {
+        return skipped(format!("there is no {}", fake_driver().display()));
+    }
+    let Some(stage) = Stage::open(programs, sides)? else {
+        return skipped("a daemon that is not of our own is not broken".to_owned());
+    };
+    let stage = Arc::new(stage);
+    let case = |(name, fault): &(&str, Fault)| {
+        let (stage, fault) = (stage.clone(), *fault);
+        Case::new(format!("faults/{name}"), move |_| {
+            Ok(fault(&stage).unwrap_or_else(|wrong| Verdict::Failed(wrong.to_string())))
+        })
+    };
+    Ok(FAULTS.iter().map(case).collect())
+}
+
+/// The end of a fault: what was seen, and the time since it began, which must be below the limit.
+fn ended(saw: impl Into<String>, begin: Instant, limit: Duration) -> Result<Verdict, Wrong> {
+    in_time(saw, begin.elapsed(), limit)
+}
+
+/// The same where the time has been taken already.
+fn in_time(saw: impl Into<String>, took: Duration, limit: Duration) -> Result<Verdict, Wrong> {
+    let saw = saw.into();
+    if took > limit {
+        let (took, limit) = (took.as_secs_f64(), limit.as_secs_f64());
+        return Err(Wrong::new(format!(
+            "{saw}, but only after {took:.1} s; {limit:.1} s are allowed"
+        )));
+    }
+    Ok(Verdict::Ended { saw, took })
+}

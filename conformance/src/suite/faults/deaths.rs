@@ -1,0 +1,123 @@
+//! Processes that are killed: the worker, the daemon, the client.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use super::processes::until_gone;
+use super::stage::{Bystander, Driver, LOOK, Node, PATIENCE, Running, Stage};
+use super::{LOST, Wrong, ended, in_time};
+use crate::case::Verdict;
+
+/// A broken connection is seen at once; this is for a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+/// How long a worker may outlive its client, and its memory it.
+const REMAINS: Duration = Duration::from_secs(5);
+
+/// A kernel that occupies the device for ever, without the heat.
+const ENDLESS: Driver = Driver::Fake("kernel.forever.hang = true");
+
+/// What a node may hold more than before, when a session has ended: its allocator's leftovers.
+const LEFTOVERS: u64 = 32 << 20;
+
+pub(super) fn worker_in_a_kernel(stage: &Stage) -> Result<Verdict, Wrong> {
+    worker_killed(stage, Driver::Native, false)
+}
+
+pub(super) fn worker_in_a_kernel_grpc(stage: &Stage) -> Result<Verdict, Wrong> {
+    worker_killed(stage, ENDLESS, true)
+}
+
+fn worker_killed(stage: &Stage, driver: Driver, grpc: bool) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, driver)?;
+    let beside = Bystander::start(stage, &node)?;
+    let others = node.workers();
+    let mut program = Running::program(stage, "kernel", &node.way().grpc(grpc))?;
+    program.until("in kernel")?;
+    let worker = node.worker_beside(&others)?;
+
+    let begin = Instant::now();
+    worker.kill();
+    let end = program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = lost(end.saw()?)?;
+    node.assert_alive()?;
+    beside.finish()?;
+    in_time(saw, took, SOON)
+}
+
+pub(super) fn daemon_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
+    daemon_killed(stage, false)
+}
+
+pub(super) fn daemon_in_a_transfer_grpc(stage: &Stage) -> Result<Verdict, Wrong> {
+    daemon_killed(stage, true)
+}
+
+fn daemon_killed(stage: &Stage, grpc: bool) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, Driver::Fake("devices = 1"))?;
+    let mut program = Running::program(stage, "transfer", &node.way().grpc(grpc))?;
+    program.until("wrote 1")?;
+    let workers = node.workers();
+
+    let begin = Instant::now();
+    node.kill()?;
+    let end = program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = lost(end.saw()?)?;
+    until_gone(&workers, REMAINS)?;
+    in_time(saw, took, SOON)
+}
+
+pub(super) fn client_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
+    client_killed(stage, "transfer", "wrote 1", false)
+}
+
+pub(super) fn client_in_a_transfer_grpc(stage: &Stage) -> Result<Verdict, Wrong> {
+    client_killed(stage, "transfer", "wrote 1", true)
+}
+
+pub(super) fn client_in_a_kernel(stage: &Stage) -> Result<Verdict, Wrong> {
+    client_killed(stage, "kernel", "in kernel", false)
+}
+
+fn client_killed(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, ENDLESS)?;
+    let beside = Bystander::start(stage, &node)?;
+    let others = node.workers();
+    let before = node.resident();
+    let mut program = Running::program(stage, mode, &node.way().grpc(grpc))?;
+    program.until(marker)?;
+    let worker = node.worker_beside(&others)?;
+    let held = node.resident().saturating_sub(before);
+
+    let begin = Instant::now();
+    kill_process(program.pid(), Signal::KILL)?;
+    until_gone(&[worker], REMAINS)?;
+    while node.resident() > before + LEFTOVERS {
+        if begin.elapsed() > REMAINS {
+            let more = (node.resident() - before) >> 20;
+            return Err(Wrong::new(format!("{more} MiB are still held")));
+        }
+        thread::sleep(LOOK);
+    }
+    let verdict = ended(
+        format!("worker gone, its {} MiB back", held >> 20),
+        begin,
+        REMAINS,
+    );
+    program.end(PATIENCE)?;
+    node.assert_alive()?;
+    beside.finish()?;
+    verdict
+}
+
+/// That the call failed since the device is lost.
+pub(super) fn lost(saw: &str) -> Result<String, Wrong> {
+    if saw.ends_with(&format!("-> {LOST}")) {
+        return Ok(saw.to_owned());
+    }
+    Err(Wrong::new(format!("it saw {saw}, not {LOST}")))
+}

@@ -1,0 +1,53 @@
+//! Kernels that take their driver with them: their session's alone.
+
+use std::time::{Duration, Instant};
+
+use super::deaths::lost;
+use super::stage::{Bystander, Driver, Ended, Node, PATIENCE, Running, Stage};
+use super::{Wrong, in_time};
+use crate::case::Verdict;
+use crate::process::Exit;
+
+/// A worker that dies of a signal is seen at once.
+const SOON: Duration = Duration::from_secs(5);
+
+/// PoCL catches the signal of a division and goes on, as do other drivers; some die of it.
+pub(super) fn divide(stage: &Stage) -> Result<Verdict, Wrong> {
+    faulty(stage, Driver::Native, "divide", |ended| {
+        if ended.exit == Exit::Code(0) {
+            return Ok("clFinish -> CL_SUCCESS: the driver caught the signal".to_owned());
+        }
+        lost(ended.saw()?)
+    })
+}
+
+pub(super) fn divide_kills_the_driver(stage: &Stage) -> Result<Verdict, Wrong> {
+    let driver = Driver::Fake("kernel.divide.crash = \"divide\"");
+    faulty(stage, driver, "divide", |ended| lost(ended.saw()?))
+}
+
+pub(super) fn outside(stage: &Stage) -> Result<Verdict, Wrong> {
+    faulty(stage, Driver::Native, "outside", |ended| lost(ended.saw()?))
+}
+
+fn faulty(
+    stage: &Stage,
+    driver: Driver,
+    mode: &str,
+    saw: impl Fn(&Ended) -> Result<String, Wrong>,
+) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, driver)?;
+    let beside = Bystander::start(stage, &node)?;
+    let mut program = Running::program(stage, mode, &node.way())?;
+    program.until("ready")?;
+    let begin = Instant::now();
+    program.go_on()?;
+    let end = program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = saw(&end)?;
+    node.assert_alive()?;
+    beside.finish()?;
+    // The node takes new programs as before.
+    Bystander::start(stage, &node)?.finish()?;
+    in_time(saw, took, SOON)
+}

@@ -1,0 +1,110 @@
+//! Those who talk nonsense: servers that are none, strangers on a daemon's port, and a relay that
+//! makes either end speak another version.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Wrong;
+
+/// An address of loopback where nobody listens.
+pub(super) fn nobody() -> io::Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+/// A server that does the same with everybody, for as long as the runner lives.
+pub(super) fn server(
+    serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static,
+) -> io::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream));
+        }
+    });
+    Ok(address.to_string())
+}
+
+/// Bytes that nobody meant.
+pub(super) fn random(count: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Says this on a port and waits until the other side closes, having read all it answers.
+pub(super) fn say(address: &str, bytes: &[u8], limit: Duration) -> Result<Vec<u8>, Wrong> {
+    let mut stream = TcpStream::connect(address)?;
+    let end = Instant::now() + limit;
+    // Closed in the middle, it need not take the rest.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let limit = limit.as_secs();
+            return Err(Wrong::new(format!(
+                "the port is still open after {limit} s"
+            )));
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(answer),
+            Ok(count) => answer.extend(&part[..count]),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(answer),
+            Err(error) if is_pause(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_pause(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+/// A relay to the node that puts other bytes in the place of some that clients send.
+pub(super) fn relay(node: &str, from: &'static [u8], to: &'static [u8]) -> Result<String, Wrong> {
+    assert_eq!(from.len(), to.len());
+    let node: SocketAddr = node
+        .parse()
+        .map_err(|error| Wrong::new(format!("{node}: {error}")))?;
+    let address = server(move |client| {
+        let Ok(node) = TcpStream::connect(node) else {
+            return;
+        };
+        let (Ok(from_node), Ok(to_client)) = (node.try_clone(), client.try_clone()) else {
+            return;
+        };
+        let back = thread::spawn(move || pass(from_node, to_client, &[], &[]));
+        pass(client, node, from, to);
+        let _ = back.join();
+    })?;
+    Ok(address)
+}
+
+/// Passes bytes on until the end. What is to be replaced is small and at a message's begin: it comes
+/// in one read.
+fn pass(mut source: TcpStream, mut target: TcpStream, from: &[u8], to: &[u8]) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = source.read(&mut bytes) {
+        if !from.is_empty() {
+            for at in 0..(count + 1).saturating_sub(from.len()) {
+                if bytes[at..].starts_with(from) {
+                    bytes[at..at + to.len()].copy_from_slice(to);
+                }
+            }
+        }
+        if target.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = target.shutdown(Shutdown::Write);
+}

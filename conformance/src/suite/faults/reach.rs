@@ -1,0 +1,134 @@
+//! On the way to a node: nobody there, nobody who talks, nonsense, another version.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use super::deaths::lost;
+use super::peers;
+use super::stage::{Bystander, Driver, Node, PATIENCE, Running, Stage, Way};
+use super::{Wrong, ended, in_time};
+use crate::case::Verdict;
+
+/// `clGetDeviceIDs` asks all nodes within 1 s; with the program's start and end, on a busy machine.
+const ASKING: Duration = Duration::from_secs(4);
+
+/// A daemon bears with a stranger for 5 s by its defaults.
+const STRANGERS: Duration = Duration::from_secs(8);
+
+const FAKE: Driver = Driver::Fake("devices = 1");
+
+/// What opens a connection of gRPC.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The preamble of a command connection, version 1, of a session that there is not.
+const PREAMBLE: &[u8; 32] = b"CSWY\x01\x00\x01\x00sixteen bytes of\0\0\0\0\0\0\0\0";
+
+pub(super) fn no_server(stage: &Stage) -> Result<Verdict, Wrong> {
+    absent(stage, &peers::nobody()?)
+}
+
+pub(super) fn silent_server(stage: &Stage) -> Result<Verdict, Wrong> {
+    // Reads, so that nobody meets a full connection, and never answers.
+    let silent = peers::server(|mut stream| {
+        let mut bytes = [0; 4096];
+        while matches!(stream.read(&mut bytes), Ok(1..)) {}
+    })?;
+    absent(stage, &silent)
+}
+
+pub(super) fn server_of_garbage(stage: &Stage) -> Result<Verdict, Wrong> {
+    let garbage = peers::random(64 << 10)?;
+    let talker = peers::server(move |mut stream| {
+        let _ = stream.write_all(&garbage);
+        let mut bytes = [0; 4096];
+        while matches!(stream.read(&mut bytes), Ok(1..)) {}
+    })?;
+    absent(stage, &talker)
+}
+
+/// Alone, such a server leaves a program without devices; beside a good node, with that one's.
+fn absent(stage: &Stage, server: &str) -> Result<Verdict, Wrong> {
+    let node = Node::start(stage, FAKE)?;
+    let both = Way::to(server).and(node.address());
+    let mut program = Running::program(stage, "steady", &both)?;
+    program.until("round 0")?;
+    program.end(PATIENCE)?.assert_said("done")?;
+
+    let begin = Instant::now();
+    let end = Running::program(stage, "enumerate", &Way::to(server))?.end(PATIENCE)?;
+    let took = begin.elapsed();
+    end.assert_warned(server)?;
+    let saw = end.saw()?;
+    if !saw.ends_with("-> CL_DEVICE_NOT_FOUND") && !saw.ends_with("-> CL_PLATFORM_NOT_FOUND_KHR") {
+        return Err(end.wrong("not the error of absent devices"));
+    }
+    in_time(format!("{saw}, and a warning"), took, ASKING)
+}
+
+pub(super) fn garbage_random(stage: &Stage) -> Result<Verdict, Wrong> {
+    garbage(stage, &peers::random(64 << 10)?)
+}
+
+pub(super) fn garbage_http(stage: &Stage) -> Result<Verdict, Wrong> {
+    let requests = [
+        &b"GET / HTTP/1.1\r\nHost: node\r\n\r\n"[..],
+        b"POST / HTTP/1.1\r\n\r\n",
+    ];
+    garbage(stage, requests[0])?;
+    garbage(stage, requests[1])
+}
+
+pub(super) fn garbage_half_a_preamble(stage: &Stage) -> Result<Verdict, Wrong> {
+    garbage(stage, &PREAMBLE[..16])
+}
+
+/// A frame of 2^63 bytes behind a preamble; and the longest that HTTP/2 can announce.
+pub(super) fn garbage_length(stage: &Stage) -> Result<Verdict, Wrong> {
+    let length = (1_u64 << 63).to_le_bytes();
+    garbage(stage, &[HTTP2, &[0xff; 9]].concat())?;
+    garbage(stage, &[&PREAMBLE[..], &length, &length].concat())
+}
+
+/// A stranger on the port is shown the door, and the program beside it goes on.
+fn garbage(stage: &Stage, bytes: &[u8]) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, FAKE)?;
+    let beside = Bystander::start(stage, &node)?;
+    let begin = Instant::now();
+    peers::say(node.address(), bytes, STRANGERS)?;
+    let verdict = ended(
+        "nothing: the stranger's connection closed",
+        begin,
+        STRANGERS,
+    );
+    beside.finish()?;
+    Bystander::start(stage, &node)?.finish()?;
+    node.assert_alive()?;
+    verdict
+}
+
+/// A gRPC message of two bytes, field 1 of it a number: the request for the inventory.
+const INVENTORY_V1: &[u8] = &[0, 0, 0, 0, 2, 0x08, 1];
+const INVENTORY_V9: &[u8] = &[0, 0, 0, 0, 2, 0x08, 9];
+
+pub(super) fn version_in_a_call(stage: &Stage) -> Result<Verdict, Wrong> {
+    let node = Node::start(stage, FAKE)?;
+    let relay = peers::relay(node.address(), INVENTORY_V1, INVENTORY_V9)?;
+    let begin = Instant::now();
+    let end = Running::program(stage, "enumerate", &Way::to(&relay))?.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.saw()?;
+    end.assert_warned("wire version 9 met, 1 spoken here: upgrade")?;
+    in_time(format!("{saw}, and what to upgrade"), took, ASKING)
+}
+
+pub(super) fn version_in_a_preamble(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, FAKE)?;
+    let relay = peers::relay(node.address(), b"CSWY\x01\x00", b"CSWY\x09\x00")?;
+    let begin = Instant::now();
+    let end = Running::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
+    let took = begin.elapsed();
+    end.assert_warned("version")?;
+    let saw = lost(end.saw()?)?;
+    node.assert_alive()?;
+    in_time(format!("{saw}, and a warning"), took, ASKING)
+}
