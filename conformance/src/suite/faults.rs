@@ -17,6 +17,7 @@ mod peers;
 mod processes;
 mod programs;
 mod reach;
+mod running;
 mod stage;
 
 use std::sync::Arc;

@@ -61,6 +61,10 @@ impl Node {
         fork::mark_process();
         let opened = self.open(events);
         self.available.store(opened.is_ok(), Ordering::Relaxed);
+        if let Err(error) = &opened {
+            // The program gets a code only; which side to upgrade, say, is for a person.
+            tracing::warn!("{error}");
+        }
         let session = Arc::new(opened?);
         *current = Some(Arc::clone(&session));
         Ok(session)

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 
 use super::processes::until_gone;
-use super::stage::{Bystander, Driver, LOOK, Node, PATIENCE, Running, Stage};
+use super::running::{Bystander, Running};
+use super::stage::{Driver, LOOK, Node, PATIENCE, Stage};
 use super::{LOST, Wrong, ended, in_time};
 use crate::case::Verdict;
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::deaths::lost;
-use super::stage::{Bystander, Driver, Ended, Node, PATIENCE, Running, Stage};
+use super::running::{Bystander, Ended, Running};
+use super::stage::{Driver, Node, PATIENCE, Stage};
 use super::{Wrong, in_time};
 use crate::case::Verdict;
 use crate::process::Exit;

@@ -10,7 +10,8 @@ use rustix::process::{Signal, kill_process};
 
 use super::deaths::lost;
 use super::processes::until_gone;
-use super::stage::{Driver, Node, PATIENCE, Running, Stage, Way};
+use super::running::Running;
+use super::stage::{Driver, Node, PATIENCE, Stage, Way};
 use super::{Wrong, in_time};
 use crate::case::Verdict;
 
@@ -98,7 +99,7 @@ fn cut(stage: &Stage, grpc: bool) -> Result<Verdict, Wrong> {
     let endless = Driver::Fake("kernel.forever.hang = true");
     let mut node = Node::start_at(stage, endless, &format!("{NODE}:0"), Some(&cable.node))?;
     let way = Way::to(node.address()).grpc(grpc);
-    let mut program = Running::program(stage, "kernel", &way.from_namespace(&cable.client))?;
+    let mut program = Running::program(stage, "kernel", &way.within(&cable.client))?;
     program.until("in kernel")?;
     let worker = node.worker_beside(&[])?;
 

@@ -70,7 +70,7 @@ fn is_pause(error: &io::Error) -> bool {
     )
 }
 
-/// A relay to the node that puts other bytes in the place of some that clients send.
+/// A relay to the node that puts other bytes in the place of some that either side sends.
 pub(super) fn relay(node: &str, from: &'static [u8], to: &'static [u8]) -> Result<String, Wrong> {
     assert_eq!(from.len(), to.len());
     let node: SocketAddr = node
@@ -83,7 +83,7 @@ pub(super) fn relay(node: &str, from: &'static [u8], to: &'static [u8]) -> Resul
         let (Ok(from_node), Ok(to_client)) = (node.try_clone(), client.try_clone()) else {
             return;
         };
-        let back = thread::spawn(move || pass(from_node, to_client, &[], &[]));
+        let back = thread::spawn(move || pass(from_node, to_client, from, to));
         pass(client, node, from, to);
         let _ = back.join();
     })?;
@@ -95,11 +95,9 @@ pub(super) fn relay(node: &str, from: &'static [u8], to: &'static [u8]) -> Resul
 fn pass(mut source: TcpStream, mut target: TcpStream, from: &[u8], to: &[u8]) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = source.read(&mut bytes) {
-        if !from.is_empty() {
-            for at in 0..(count + 1).saturating_sub(from.len()) {
-                if bytes[at..].starts_with(from) {
-                    bytes[at..at + to.len()].copy_from_slice(to);
-                }
+        for at in 0..(count + 1).saturating_sub(from.len()) {
+            if bytes[at..].starts_with(from) {
+                bytes[at..at + to.len()].copy_from_slice(to);
             }
         }
         if target.write_all(&bytes[..count]).is_err() {

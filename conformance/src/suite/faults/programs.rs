@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::processes::until_gone;
-use super::stage::{Driver, Node, PATIENCE, Running, Stage};
+use super::running::Running;
+use super::stage::{Driver, Node, PATIENCE, Stage};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
 

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::deaths::lost;
 use super::peers;
-use super::stage::{Bystander, Driver, Node, PATIENCE, Running, Stage, Way};
+use super::running::{Bystander, Running};
+use super::stage::{Driver, Node, PATIENCE, Stage, Way};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
 
@@ -127,8 +128,8 @@ pub(super) fn version_in_a_preamble(stage: &Stage) -> Result<Verdict, Wrong> {
     let begin = Instant::now();
     let end = Running::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
     let took = begin.elapsed();
-    end.assert_warned("version")?;
+    end.assert_warned("wire version 9 met, 1 spoken here: upgrade this side")?;
     let saw = lost(end.saw()?)?;
     node.assert_alive()?;
-    in_time(format!("{saw}, and a warning"), took, ASKING)
+    in_time(format!("{saw}, and what to upgrade"), took, ASKING)
 }

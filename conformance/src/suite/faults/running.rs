@@ -1,0 +1,237 @@
+//! The program at work: where it is, what it says, how it ends.
+//!
+//! Invariant: what was started is gone when it is dropped, with its process group, and no wait here
+//! is unbounded.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::Wrong;
+use super::stage::{LOOK, Node, PATIENCE, Stage, Way, command_in, lines_of};
+use crate::process::{Exit, exit_of};
+
+/// How a program ended, and what it had said.
+pub(super) struct Ended {
+    /// How.
+    pub(super) exit: Exit,
+    /// The lines of its standard output.
+    pub(super) said: Vec<String>,
+    /// Its standard error.
+    pub(super) warned: String,
+}
+
+impl Ended {
+    /// The first call that failed: `clFinish -> CL_…`.
+    pub(super) fn saw(&self) -> Result<&str, Wrong> {
+        let saw = self.said.iter().find_map(|line| line.strip_prefix("saw "));
+        match saw {
+            Some(saw) if self.exit == Exit::Code(3) => Ok(saw),
+            _ => Err(self.wrong("no call failed")),
+        }
+    }
+
+    /// A complaint that shows the whole end.
+    pub(super) fn wrong(&self, what: &str) -> Wrong {
+        Wrong::new(format!(
+            "{what}: {} after\n{}\n{}",
+            self.exit,
+            self.said.join("\n"),
+            self.warned
+        ))
+    }
+
+    /// That it ended by itself, having said this.
+    pub(super) fn assert_said(&self, line: &str) -> Result<(), Wrong> {
+        if self.exit == Exit::Code(0) && self.said.iter().any(|said| said == line) {
+            return Ok(());
+        }
+        Err(self.wrong(&format!("it should have said \"{line}\"")))
+    }
+
+    /// That its library warned of this.
+    pub(super) fn assert_warned(&self, text: &str) -> Result<(), Wrong> {
+        if self.warned.contains(text) {
+            return Ok(());
+        }
+        Err(self.wrong(&format!("no warning has \"{text}\"")))
+    }
+}
+
+/// A program at work, in a process group of its own.
+pub(super) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    warnings: Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Running {
+    /// Starts `programs/faults.c` in one of its modes.
+    pub(super) fn program(stage: &Stage, mode: &str, way: &Way) -> Result<Self, Wrong> {
+        let place = stage.place()?;
+        let mut command = command_in(way.namespace.as_deref(), &stage.program);
+        command
+            .arg(mode)
+            .env("OCL_ICD_VENDORS", stage.client_vendors.join(""))
+            .env_remove("CAUSEWAY_SERVERS")
+            .env_remove("CAUSEWAY_CONFIG")
+            .current_dir(&place);
+        if way.grpc {
+            let mut text = String::new();
+            for server in &way.servers {
+                text += &format!("[[server]]\naddress = \"{server}\"\ncarrier = \"grpc\"\n");
+            }
+            let file = place.join("servers.toml");
+            fs::write(&file, text)?;
+            command.env("CAUSEWAY_CONFIG", file);
+        } else {
+            command.env("CAUSEWAY_SERVERS", way.servers.join(","));
+        }
+        Self::start(command)
+    }
+
+    /// Starts any program.
+    pub(super) fn start(mut command: Command) -> Result<Self, Wrong> {
+        let mut child = command
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        Ok(Self {
+            lines: lines_of(child.stdout.take()),
+            warnings: lines_of(child.stderr.take()),
+            child,
+            said: Vec::new(),
+        })
+    }
+
+    /// Its number; its process group's as well.
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Waits until it says this.
+    pub(super) fn until(&mut self, marker: &str) -> Result<(), Wrong> {
+        let end = Instant::now() + PATIENCE;
+        while let Ok(line) = self.next(end) {
+            let found = line == marker;
+            self.said.push(line);
+            if found {
+                return Ok(());
+            }
+        }
+        let _ = kill_process_group(self.pid(), Signal::KILL);
+        let ended = self.end(PATIENCE)?;
+        Err(ended.wrong(&format!("it never said \"{marker}\"")))
+    }
+
+    /// Waits for the next line that starts so, beyond those there are already.
+    pub(super) fn until_next(&mut self, start: &str) -> Result<(), Wrong> {
+        while let Ok(line) = self.lines.try_recv() {
+            self.said.push(line);
+        }
+        let end = Instant::now() + PATIENCE;
+        while let Ok(line) = self.next(end) {
+            let found = line.starts_with(start);
+            self.said.push(line);
+            if found {
+                return Ok(());
+            }
+        }
+        Err(Wrong::new(format!("it said no further \"{start}\"")))
+    }
+
+    fn next(&self, end: Instant) -> Result<String, mpsc::RecvTimeoutError> {
+        self.lines
+            .recv_timeout(end.saturating_duration_since(Instant::now()))
+    }
+
+    /// Gives it a line to read.
+    pub(super) fn go_on(&mut self) -> Result<(), Wrong> {
+        if let Some(stdin) = &mut self.child.stdin {
+            stdin.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Waits for its end, after which no member of its group is left.
+    pub(super) fn end(&mut self, limit: Duration) -> Result<Ended, Wrong> {
+        drop(self.child.stdin.take());
+        let end = Instant::now() + limit;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break Some(status);
+            }
+            if Instant::now() > end {
+                break None;
+            }
+            thread::sleep(LOOK);
+        };
+        let _ = kill_process_group(self.pid(), Signal::KILL);
+        let exit = match status {
+            Some(status) => exit_of(status),
+            None => {
+                let _ = self.child.wait();
+                Exit::TimedOut(limit)
+            }
+        };
+        let end = Instant::now() + Duration::from_secs(1);
+        while let Ok(line) = self.next(end) {
+            self.said.push(line);
+        }
+        let mut warned = String::new();
+        let left = || end.saturating_duration_since(Instant::now());
+        while let Ok(line) = self.warnings.recv_timeout(left()) {
+            warned += &line;
+            warned.push('\n');
+        }
+        let ended = Ended {
+            exit,
+            said: std::mem::take(&mut self.said),
+            warned,
+        };
+        match exit {
+            Exit::TimedOut(_) => Err(ended.wrong("it hangs")),
+            _ => Ok(ended),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After its end the number may be another's: only who has not been waited for is killed.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process_group(self.pid(), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A program that works beside a fault, and must not notice.
+pub(super) struct Bystander(Running);
+
+impl Bystander {
+    /// Starts one and waits for its first result.
+    pub(super) fn start(stage: &Stage, node: &Node) -> Result<Self, Wrong> {
+        let mut program = Running::program(stage, "steady", &node.way())?;
+        program.until("round 0")?;
+        Ok(Self(program))
+    }
+
+    /// That it still computes, and ends well.
+    pub(super) fn finish(mut self) -> Result<(), Wrong> {
+        let wrong = |wrong: Wrong| Wrong::new(format!("the program beside it: {wrong}"));
+        self.0.go_on()?;
+        self.0.until("round 1").map_err(wrong)?;
+        let ended = self.0.end(PATIENCE).map_err(wrong)?;
+        ended.assert_said("done").map_err(wrong)
+    }
+}
