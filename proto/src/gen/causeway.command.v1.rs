@@ -203,6 +203,9 @@ pub struct Header {
     pub include_name: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
     pub program: u64,
+    /// as in BuildProgram
+    #[prost(bytes = "bytes", tag = "3")]
+    pub source: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

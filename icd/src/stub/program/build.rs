@@ -187,30 +187,32 @@ impl Program {
             .map(|device| device.index().0)
             .collect();
         let (program, options) = (self.id.0, build.options);
-        let source = self.source_with_headers(&build.verb, &options);
         match build.verb {
             Verb::Build { null_options } => Kind::BuildProgram(BuildProgram {
                 request: request.0,
                 program,
                 devices,
-                options,
                 null_options,
-                source,
-            }),
-            Verb::Compile { headers } => Kind::CompileProgram(CompileProgram {
-                request: request.0,
-                program,
-                devices,
+                source: self.source_with_headers(&options, &[]),
                 options,
-                headers: headers
-                    .into_iter()
-                    .map(|(include_name, header)| Header {
-                        include_name,
-                        program: header.id.0,
-                    })
-                    .collect(),
-                source,
             }),
+            Verb::Compile { headers } => {
+                let embedded: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+                let source_of = |of: &Program| of.source_with_headers(&options, &embedded);
+                let given = headers.iter().map(|(name, header)| Header {
+                    include_name: name.clone(),
+                    program: header.id.0,
+                    source: source_of(header),
+                });
+                Kind::CompileProgram(CompileProgram {
+                    request: request.0,
+                    program,
+                    devices,
+                    headers: given.collect(),
+                    source: source_of(self),
+                    options: options.clone(),
+                })
+            }
             Verb::Link { inputs } => Kind::LinkProgram(LinkProgram {
                 request: request.0,
                 program,
@@ -222,16 +224,13 @@ impl Program {
         }
     }
 
-    // The text with the application's headers in place; empty when it has none of them.
-    fn source_with_headers(&self, verb: &Verb, options: &str) -> Bytes {
+    // The text with the application's headers in place, but for the embedded ones, which come with the
+    // call; empty when it has none of them.
+    fn source_with_headers(&self, options: &str, embedded: &[&str]) -> Bytes {
         let Origin::Source(text) = &self.origin else {
             return Bytes::new();
         };
-        let embedded: Vec<&str> = match verb {
-            Verb::Compile { headers } => headers.iter().map(|(name, _)| name.as_str()).collect(),
-            _ => Vec::new(),
-        };
-        include::expand(text, options, &embedded, &include::from_disk)
+        include::expand(text, options, embedded, &include::from_disk)
             .map_or_else(Bytes::new, Bytes::from)
     }
 

@@ -104,9 +104,11 @@ impl Program {
         self.native()
     }
 
-    /// A native program that serves as a header beside `headers`.
-    fn as_header(&self, headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
-        match &self.source {
+    /// A native program that serves as a header beside `headers`; `given` as in
+    /// [`Program::to_build`].
+    fn as_header(&self, given: &[u8], headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
+        let given = (!given.is_empty()).then_some(given);
+        match given.or(self.source.as_deref()) {
             None => self.native(),
             Some(text) => {
                 let sealed = source::sealed(text, headers);
@@ -365,32 +367,31 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         let headers = compile
             .headers
             .iter()
-            .map(|h| {
-                Ok((
-                    h.include_name.clone(),
-                    find(&core.objects.programs, ProgramId(h.program))?,
-                ))
-            })
+            .map(|h| find(&core.objects.programs, ProgramId(h.program)))
             .collect::<Result<Vec<_>, Violation>>()?;
         (program, headers)
     };
     let devices = program.devices(&compile.devices)?;
-    let others = headers.iter().map(|(_, header)| header.id).collect();
+    let others = headers.iter().map(|header| header.id).collect();
     submit(
         shared,
         program,
         others,
         RequestId(compile.request),
         move |program| {
-            let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+            let given = compile.headers.iter();
+            let names: Vec<&str> = given.map(|h| h.include_name.as_str()).collect();
             let prepared = program
                 .to_build(&compile.source, &names)
                 .and_then(|native| {
-                    let headers = headers
+                    let headers = compile
+                        .headers
                         .iter()
-                        .map(|(name, header)| {
-                            let name = CString::new(name.as_str()).map_err(|_| INVALID_VALUE)?;
-                            Ok((name, header.as_header(&names)?))
+                        .zip(&headers)
+                        .map(|(h, header)| {
+                            let name = CString::new(h.include_name.as_str());
+                            let name = name.map_err(|_| INVALID_VALUE)?;
+                            Ok((name, header.as_header(&h.source, &names)?))
                         })
                         .collect::<Result<Vec<_>, Status>>()?;
                     Ok((native, headers))
