@@ -104,6 +104,7 @@ fn programs_are_compiled_with_their_headers_and_linked() {
         let header = |name: &str, program| Header {
             include_name: name.into(),
             program,
+            ..Header::default()
         };
         session.send(vec![Kind::CompileProgram(CompileProgram {
             request,
