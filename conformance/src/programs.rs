@@ -95,7 +95,8 @@ fn compile(source: &Path, program: &Path) -> Result<(), SetupError> {
         .args(["-std=c99", "-O1", "-g", "-Wall", "-Wextra", "-o"])
         .arg(program)
         .arg(source)
-        .args(["-lOpenCL", "-lpthread"])
+        // As needed: a program that loads OpenCL by hand is not to be linked with it.
+        .args(["-Wl,--as-needed", "-lOpenCL", "-lpthread", "-ldl"])
         .output()
         .map_err(io_error("cannot run the C compiler cc"))?;
     if output.status.success() {

@@ -60,6 +60,7 @@ const FAULTS: &[(&str, Fault)] = &[
     ("client-stopped", network::client_stopped),
     ("client-stopped-in-a-transfer", network::transfer_stopped),
     ("network-cut", network::cut_direct),
+    ("network-cut-in-a-transfer", network::cut_in_a_transfer),
     ("network-cut-grpc", network::cut_grpc),
     ("gated-flood", programs::flood),
     ("no-server", reach::no_server),
@@ -102,6 +103,7 @@ const FAULTS: &[(&str, Fault)] = &[
     ("ctrl-c-in-kernel", interrupt::in_kernel),
     ("fork", programs::fork),
     ("exit-with-work-in-flight", programs::exit),
+    ("dlclose-with-work-in-flight", programs::dlclose),
     ("a-thousand-threads", programs::threads),
 ];
 

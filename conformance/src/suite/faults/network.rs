@@ -81,14 +81,18 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
 }
 
 pub(super) fn cut_direct(stage: &Stage) -> Result<Verdict, Wrong> {
-    cut(stage, false)
+    cut(stage, "kernel", "in kernel", false)
+}
+
+pub(super) fn cut_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
+    cut(stage, "transfer", "wrote 1", false)
 }
 
 pub(super) fn cut_grpc(stage: &Stage) -> Result<Verdict, Wrong> {
-    cut(stage, true)
+    cut(stage, "kernel", "in kernel", true)
 }
 
-fn cut(stage: &Stage, grpc: bool) -> Result<Verdict, Wrong> {
+fn cut(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, Wrong> {
     let cable = match Cable::lay() {
         Ok(cable) => cable,
         Err(why) => {
@@ -99,8 +103,8 @@ fn cut(stage: &Stage, grpc: bool) -> Result<Verdict, Wrong> {
     let endless = Driver::Fake("kernel.forever.hang = true");
     let mut node = Node::start_at(stage, endless, &format!("{NODE}:0"), Some(&cable.node))?;
     let way = Way::to(node.address()).grpc(grpc);
-    let mut program = Running::program(stage, "kernel", &way.within(&cable.client))?;
-    program.until("in kernel")?;
+    let mut program = Running::program(stage, mode, &way.within(&cable.client))?;
+    program.until(marker)?;
     let worker = node.worker_beside(&[])?;
 
     let begin = Instant::now();

@@ -61,6 +61,17 @@ pub(super) fn exit(stage: &Stage) -> Result<Verdict, Wrong> {
     in_time("exit code 0, worker gone", took, limit)
 }
 
+/// OpenCL loaded by hand, closed with a transfer in flight, loaded again, five times.
+pub(super) fn dlclose(stage: &Stage) -> Result<Verdict, Wrong> {
+    let node = Node::start(stage, Driver::Fake("devices = 1"))?;
+    let begin = Instant::now();
+    let end = Running::other(stage, &stage.loader, "", &node.way())?.end(PATIENCE)?;
+    let took = begin.elapsed();
+    end.assert_said("closed 5 times")?;
+    until_gone(&node.workers(), Duration::from_secs(5))?;
+    in_time("nothing: loaded again and right", took, PATIENCE)
+}
+
 pub(super) fn threads(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Fake("devices = 1"))?;
     let begin = Instant::now();

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -75,10 +76,20 @@ pub(super) struct Running {
 impl Running {
     /// Starts `programs/faults.c` in one of its modes.
     pub(super) fn program(stage: &Stage, mode: &str, way: &Way) -> Result<Self, Wrong> {
+        Self::other(stage, &stage.program, mode, way)
+    }
+
+    /// Starts another program, with one argument.
+    pub(super) fn other(
+        stage: &Stage,
+        program: &Path,
+        argument: &str,
+        way: &Way,
+    ) -> Result<Self, Wrong> {
         let place = stage.place()?;
-        let mut command = command_in(way.namespace.as_deref(), &stage.program);
+        let mut command = command_in(way.namespace.as_deref(), program);
         command
-            .arg(mode)
+            .arg(argument)
             .env("OCL_ICD_VENDORS", stage.client_vendors.join(""))
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")

@@ -36,6 +36,8 @@ pub(super) struct Stage {
     pocl_vendors: PathBuf,
     fake_vendors: PathBuf,
     pub(super) program: PathBuf,
+    /// The one that loads OpenCL by hand.
+    pub(super) loader: PathBuf,
     directory: PathBuf,
 }
 
@@ -61,6 +63,7 @@ impl Stage {
             pocl_vendors: parts.native_vendors,
             fake_vendors: vendors_of(&fake_driver(), &directory)?,
             program: programs.path("faults")?,
+            loader: programs.path("faults_dlclose")?,
             directory,
         }))
     }
