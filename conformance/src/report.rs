@@ -78,7 +78,7 @@ impl Report {
         }
     }
 
-    /// Prints tables and count; whether nothing failed.
+    /// Prints tables and count; whether something ran and nothing failed.
     pub(crate) fn finish(self) -> bool {
         if !self.notes.is_empty() {
             println!("\nNotes: {}", self.notes.len());
@@ -120,6 +120,10 @@ impl Report {
             self.passed,
             self.failed.len()
         );
+        if self.passed + self.failed.len() + self.skipped.len() == 0 {
+            eprintln!("conformance: no case has such a name");
+            return false;
+        }
         self.failed.is_empty()
     }
 

@@ -31,7 +31,7 @@ pub(super) fn cases(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
 fn compare(sides: &Sides, test: &str) -> Result<Verdict, SetupError> {
     let launch = Launch::new("clpeak")
         .args([format!("--{test}")])
-        .limit(Duration::from_secs(300));
+        .limit(Duration::from_secs(600));
     let native = sides.run(Side::Native, &launch)?;
     let causeway = sides.run(Side::Causeway, &launch)?;
     for (run, side) in [(&native, "native"), (&causeway, "causeway")] {
