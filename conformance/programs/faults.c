@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { COUNT = 1024, LAUNCHES = 100000, THREADS = 1000, SAW_AN_ERROR = 3 };
@@ -62,21 +63,44 @@ static const char *name_of(cl_int status)
     return text;
 }
 
+static pthread_mutex_t hearing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t heard = PTHREAD_COND_INITIALIZER;
+static int times_told;
+
+static void CL_CALLBACK hear(const char *text, const void *info, size_t size, void *data)
+{
+    (void)info, (void)size, (void)data;
+    pthread_mutex_lock(&hearing);
+    printf("told %s\n", text);
+    ++times_told;
+    pthread_cond_signal(&heard);
+    pthread_mutex_unlock(&hearing);
+}
+
+/* A lost device is told to the context's callback as well, which need not be before the call returns. */
+static void until_told(void)
+{
+    struct timespec end;
+    int late = 0;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 5;
+    pthread_mutex_lock(&hearing);
+    while (times_told == 0 && late == 0)
+        late = pthread_cond_timedwait(&heard, &hearing, &end);
+    pthread_mutex_unlock(&hearing);
+}
+
 static void check(const char *call, cl_int status)
 {
     if (status == CL_SUCCESS)
         return;
     printf("saw %.*s -> %s\n", (int)strcspn(call, "("), call, name_of(status));
+    if (context != NULL && status == CL_DEVICE_NOT_AVAILABLE)
+        until_told();
     exit(SAW_AN_ERROR);
 }
 
 #define OK(call) check(#call, (call))
-
-static void CL_CALLBACK hear(const char *text, const void *info, size_t size, void *data)
-{
-    (void)info, (void)size, (void)data;
-    printf("told %s\n", text);
-}
 
 static void open_device(void)
 {

@@ -8,7 +8,7 @@ use rustix::process::{Signal, kill_process};
 use super::processes::until_gone;
 use super::running::{Bystander, Running};
 use super::stage::{Driver, LOOK, Node, PATIENCE, Stage};
-use super::{LOST, Wrong, ended, in_time};
+use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
 
 /// A broken connection is seen at once; this is for a busy machine.
@@ -43,7 +43,7 @@ fn worker_killed(stage: &Stage, driver: Driver, grpc: bool) -> Result<Verdict, W
     worker.kill();
     let end = program.end(PATIENCE)?;
     let took = begin.elapsed();
-    let saw = lost(end.saw()?)?;
+    let saw = end.lost()?;
     node.assert_alive()?;
     beside.finish()?;
     in_time(saw, took, SOON)
@@ -67,7 +67,7 @@ fn daemon_killed(stage: &Stage, grpc: bool) -> Result<Verdict, Wrong> {
     node.kill()?;
     let end = program.end(PATIENCE)?;
     let took = begin.elapsed();
-    let saw = lost(end.saw()?)?;
+    let saw = end.lost()?;
     until_gone(&workers, REMAINS)?;
     in_time(saw, took, SOON)
 }
@@ -113,12 +113,4 @@ fn client_killed(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<
     node.assert_alive()?;
     beside.finish()?;
     verdict
-}
-
-/// That the call failed since the device is lost.
-pub(super) fn lost(saw: &str) -> Result<String, Wrong> {
-    if saw.ends_with(&format!("-> {LOST}")) {
-        return Ok(saw.to_owned());
-    }
-    Err(Wrong::new(format!("it saw {saw}, not {LOST}")))
 }

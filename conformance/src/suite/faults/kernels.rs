@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::deaths::lost;
 use super::running::{Bystander, Ended, Running};
 use super::stage::{Driver, Node, PATIENCE, Stage};
 use super::{Wrong, in_time};
@@ -18,17 +17,17 @@ pub(super) fn divide(stage: &Stage) -> Result<Verdict, Wrong> {
         if ended.exit == Exit::Code(0) {
             return Ok("clFinish -> CL_SUCCESS: the driver caught the signal".to_owned());
         }
-        lost(ended.saw()?)
+        ended.lost()
     })
 }
 
 pub(super) fn divide_kills_the_driver(stage: &Stage) -> Result<Verdict, Wrong> {
     let driver = Driver::Fake("kernel.divide.crash = \"divide\"");
-    faulty(stage, driver, "divide", |ended| lost(ended.saw()?))
+    faulty(stage, driver, "divide", Ended::lost)
 }
 
 pub(super) fn outside(stage: &Stage) -> Result<Verdict, Wrong> {
-    faulty(stage, Driver::Native, "outside", |ended| lost(ended.saw()?))
+    faulty(stage, Driver::Native, "outside", Ended::lost)
 }
 
 fn faulty(

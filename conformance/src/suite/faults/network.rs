@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use super::deaths::lost;
 use super::processes::until_gone;
 use super::running::Running;
 use super::stage::{Driver, Node, PATIENCE, Stage, Way};
@@ -111,7 +110,7 @@ fn cut(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, W
     cable.cut()?;
     let end = program.end(PATIENCE)?;
     let took = begin.elapsed();
-    let saw = lost(end.saw()?)?;
+    let saw = end.lost()?;
     until_gone(
         &[worker],
         SILENCE.saturating_sub(begin.elapsed()).max(SILENCE / 2),

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use super::deaths::lost;
 use super::peers;
 use super::running::{Bystander, Running};
 use super::stage::{Driver, Node, PATIENCE, Stage, Way};
@@ -129,7 +128,7 @@ pub(super) fn version_in_a_preamble(stage: &Stage) -> Result<Verdict, Wrong> {
     let end = Running::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
     let took = begin.elapsed();
     end.assert_warned("wire version 9 met, 1 spoken here: upgrade this side")?;
-    let saw = lost(end.saw()?)?;
+    let saw = end.saw_lost()?.to_owned();
     node.assert_alive()?;
     in_time(format!("{saw}, and what to upgrade"), took, ASKING)
 }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::Wrong;
 use super::stage::{LOOK, Node, PATIENCE, Stage, Way, command_in, lines_of};
+use super::{LOST, Wrong};
 use crate::process::{Exit, exit_of};
 
 /// How a program ended, and what it had said.
@@ -36,6 +36,25 @@ impl Ended {
             Some(saw) if self.exit == Exit::Code(3) => Ok(saw),
             _ => Err(self.wrong("no call failed")),
         }
+    }
+
+    /// That a call failed because the device is lost; which, and with what.
+    pub(super) fn saw_lost(&self) -> Result<&str, Wrong> {
+        let saw = self.saw()?;
+        if saw.ends_with(&format!("-> {LOST}")) {
+            return Ok(saw);
+        }
+        Err(self.wrong(&format!("not {LOST}")))
+    }
+
+    /// The same, and that the context's callback has heard of it.
+    pub(super) fn lost(&self) -> Result<String, Wrong> {
+        let saw = self.saw_lost()?;
+        let told = |line: &String| line.starts_with("told ") && line.contains("lost");
+        if self.said.iter().any(told) {
+            return Ok(saw.to_owned());
+        }
+        Err(self.wrong("the context's callback was not told"))
     }
 
     /// A complaint that shows the whole end.
