@@ -70,6 +70,7 @@ const FAULTS: &[(&str, Fault)] = &[
     ("garbage-http", reach::garbage_http),
     ("garbage-half-a-preamble", reach::garbage_half_a_preamble),
     ("garbage-length-2-63", reach::garbage_length),
+    ("length-of-4-gib-in-a-session", reach::length_in_a_session),
     ("version-mismatch-in-a-call", reach::version_in_a_call),
     (
         "version-mismatch-in-a-preamble",

@@ -73,6 +73,55 @@ fn is_pause(error: &io::Error) -> bool {
 /// A relay to the node that puts other bytes in the place of some that either side sends.
 pub(super) fn relay(node: &str, from: &'static [u8], to: &'static [u8]) -> Result<String, Wrong> {
     assert_eq!(from.len(), to.len());
+    between(
+        node,
+        move |client, node| pass(client, node, from, to),
+        move |node, client| pass(node, client, from, to),
+    )
+}
+
+/// A relay that makes the first frame of every command connection announce 4 GiB.
+pub(super) fn relay_of_long_frames(node: &str) -> Result<String, Wrong> {
+    between(
+        node,
+        |mut client, mut node| {
+            if lengthen(&mut client, &mut node).is_ok() {
+                pass(client, node, &[], &[]);
+            }
+        },
+        |node, client| pass(node, client, &[], &[]),
+    )
+}
+
+/// Passes on a connection's begin: of a command connection preamble, proof and the first frame's length,
+/// in place of which there is the largest.
+fn lengthen(client: &mut TcpStream, node: &mut TcpStream) -> io::Result<()> {
+    let mut preamble = [0; PREAMBLE];
+    client.read_exact(&mut preamble)?;
+    node.write_all(&preamble)?;
+    if preamble.starts_with(b"CSWY") && preamble[6] == COMMANDS {
+        let mut proof = [0; PROOF];
+        client.read_exact(&mut proof)?;
+        node.write_all(&proof)?;
+        let mut length = [0; 4];
+        client.read_exact(&mut length)?;
+        node.write_all(&[0xff; 4])?;
+    }
+    Ok(())
+}
+
+/// Bytes of a preamble, and of the client's proof behind it.
+const PREAMBLE: usize = 32;
+const PROOF: usize = 64;
+
+/// The purpose of a command connection, in a preamble.
+const COMMANDS: u8 = 1;
+
+fn between(
+    node: &str,
+    there: impl Fn(TcpStream, TcpStream) + Send + Sync + Clone + 'static,
+    back: impl Fn(TcpStream, TcpStream) + Send + Sync + Clone + 'static,
+) -> Result<String, Wrong> {
     let node: SocketAddr = node
         .parse()
         .map_err(|error| Wrong::new(format!("{node}: {error}")))?;
@@ -83,8 +132,9 @@ pub(super) fn relay(node: &str, from: &'static [u8], to: &'static [u8]) -> Resul
         let (Ok(from_node), Ok(to_client)) = (node.try_clone(), client.try_clone()) else {
             return;
         };
-        let back = thread::spawn(move || pass(from_node, to_client, from, to));
-        pass(client, node, from, to);
+        let back = back.clone();
+        let back = thread::spawn(move || back(from_node, to_client));
+        there(client, node);
         let _ = back.join();
     })?;
     Ok(address)

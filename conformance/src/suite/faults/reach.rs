@@ -106,6 +106,20 @@ fn garbage(stage: &Stage, bytes: &[u8]) -> Result<Verdict, Wrong> {
     verdict
 }
 
+/// A frame of 4 GiB, as long as one can say it is, in a session that is open: its own end only.
+pub(super) fn length_in_a_session(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, FAKE)?;
+    let beside = Bystander::start(stage, &node)?;
+    let relay = peers::relay_of_long_frames(node.address())?;
+    let begin = Instant::now();
+    let end = Running::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.saw_lost()?.to_owned();
+    node.assert_alive()?;
+    beside.finish()?;
+    in_time(saw, took, ASKING)
+}
+
 /// A gRPC message of two bytes, field 1 of it a number: the request for the inventory.
 const INVENTORY_V1: &[u8] = &[0, 0, 0, 0, 2, 0x08, 1];
 const INVENTORY_V9: &[u8] = &[0, 0, 0, 0, 2, 0x08, 9];
