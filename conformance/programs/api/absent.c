@@ -238,3 +238,80 @@ SPEC_CASE(device_info_of_version_3)
     INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT);
     INFO_RULES(clGetDeviceInfo, device, CL_DEVICE_LATEST_CONFORMANCE_VERSION_PASSED);
 }
+
+/* Whether this code refuses an image call on a device that has no images. */
+static int refused(cl_int status)
+{
+    return status == CL_INVALID_OPERATION || status == CL_INVALID_MEM_OBJECT;
+}
+
+SPEC_CASE(absent_image_calls)
+{
+    needs_platform_3();
+    cl_bool support = CL_FALSE;
+    OK(clGetDeviceInfo(device, CL_DEVICE_IMAGE_SUPPORT, sizeof support, &support, NULL));
+    if (!support) {
+        const cl_image_format format = {CL_RGBA, CL_UNORM_INT8};
+        const size_t zero[3] = {0, 0, 0}, region[3] = {1, 1, 1};
+        char memory[64] = "";
+        cl_uint count = 77;
+        cl_mem buffer = buffer_of(64);
+        CHECK(clGetSupportedImageFormats(context, CL_MEM_READ_WRITE, CL_MEM_OBJECT_IMAGE2D, 0,
+                                         NULL, &count) == CL_SUCCESS &&
+              count == 0);
+        CHECK(clCreateImage2D(context, 0, &format, 4, 4, 0, NULL, &err) == NULL);
+        CHECK(err == CL_INVALID_OPERATION);
+        CHECK(clCreateImage3D(context, 0, &format, 4, 4, 4, 0, 0, NULL, &err) == NULL);
+        CHECK(err == CL_INVALID_OPERATION);
+        CHECK(clGetImageInfo(buffer, CL_IMAGE_WIDTH, 0, NULL, NULL) == CL_INVALID_MEM_OBJECT);
+        CHECK(refused(clEnqueueReadImage(queue, buffer, CL_TRUE, zero, region, 0, 0, memory, 0,
+                                         NULL, NULL)));
+        CHECK(refused(clEnqueueWriteImage(queue, buffer, CL_TRUE, zero, region, 0, 0, memory, 0,
+                                          NULL, NULL)));
+        CHECK(refused(
+            clEnqueueCopyImage(queue, buffer, buffer, zero, zero, region, 0, NULL, NULL)));
+        CHECK(refused(clEnqueueFillImage(queue, buffer, memory, zero, region, 0, NULL, NULL)));
+        CHECK(refused(
+            clEnqueueCopyImageToBuffer(queue, buffer, buffer, zero, region, 0, 0, NULL, NULL)));
+        CHECK(refused(
+            clEnqueueCopyBufferToImage(queue, buffer, buffer, 0, zero, region, 0, NULL, NULL)));
+        size_t pitch;
+        CHECK(clEnqueueMapImage(queue, buffer, CL_TRUE, CL_MAP_READ, zero, region, &pitch, NULL, 0,
+                                NULL, NULL, &err) == NULL);
+        CHECK(refused(err));
+        OK(clReleaseMemObject(buffer));
+    }
+    fact("image calls work, or are refused on a device without images");
+}
+
+SPEC_CASE(absent_sampler_calls)
+{
+    needs_platform_3();
+    cl_bool support = CL_FALSE;
+    OK(clGetDeviceInfo(device, CL_DEVICE_IMAGE_SUPPORT, sizeof support, &support, NULL));
+    EXPECT(clRetainSampler(NULL), CL_INVALID_SAMPLER);
+    EXPECT(clReleaseSampler(NULL), CL_INVALID_SAMPLER);
+    EXPECT(clGetSamplerInfo(NULL, CL_SAMPLER_CONTEXT, 0, NULL, NULL), CL_INVALID_SAMPLER);
+    if (!support) {
+        CHECK(clCreateSamplerWithProperties(context, NULL, &err) == NULL);
+        CHECK(err == CL_INVALID_OPERATION);
+    }
+}
+
+SPEC_CASE(absent_calls_of_null_handles)
+{
+    needs_platform_3();
+    EXPECT(clSetContextDestructorCallback(NULL, NULL, NULL), CL_INVALID_CONTEXT);
+    EXPECT(clSetDefaultDeviceCommandQueue(NULL, device, queue), CL_INVALID_CONTEXT,
+           CL_INVALID_OPERATION);
+    EXPECT(clGetHostTimer(NULL, NULL), CL_INVALID_DEVICE, CL_INVALID_OPERATION);
+    EXPECT(clSetKernelExecInfo(NULL, CL_KERNEL_EXEC_INFO_SVM_PTRS, 0, NULL), CL_INVALID_KERNEL);
+    EXPECT(clSetKernelArgSVMPointer(NULL, 0, NULL), CL_INVALID_KERNEL);
+    EXPECT(clGetPipeInfo(NULL, CL_PIPE_PACKET_SIZE, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
+    EXPECT(clEnqueueSVMMap(NULL, CL_TRUE, CL_MAP_READ, NULL, 0, 0, NULL, NULL),
+           CL_INVALID_COMMAND_QUEUE);
+    EXPECT(clSetProgramReleaseCallback(NULL, NULL, NULL), CL_INVALID_PROGRAM,
+           CL_INVALID_OPERATION);
+    REFUSED(clCreateBufferWithProperties(NULL, NULL, 0, 64, NULL, &err), CL_INVALID_CONTEXT);
+    REFUSED(clCreateProgramWithIL(NULL, "", 1, &err), CL_INVALID_CONTEXT, CL_INVALID_OPERATION);
+}
