@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(5);
 pub(super) fn divide(stage: &Stage) -> Result<Verdict, Wrong> {
     faulty(stage, Driver::Native, "divide", |ended| {
         if ended.exit == Exit::Code(0) {
-            return Ok("clFinish -> CL_SUCCESS: the driver caught the signal".to_owned());
+            return Ok("clFinish -> CL_SUCCESS: the driver bears it".to_owned());
         }
         ended.lost()
     })

@@ -4,6 +4,7 @@
 //! to another is not taken for it.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -90,6 +91,29 @@ pub(super) fn descendants_of(ancestor: Pid) -> Vec<Process> {
         next += 1;
     }
     family
+}
+
+/// Those that work in this directory.
+pub(super) fn in_directory(directory: &Path) -> Vec<Process> {
+    let mut all = all();
+    all.retain(|process| {
+        let link = format!("/proc/{}/cwd", process.pid.as_raw_pid());
+        fs::read_link(link).is_ok_and(|found| found == directory)
+    });
+    all
+}
+
+/// Waits until one of the family has this argument.
+pub(super) fn until_one_has(ancestor: Pid, argument: &str, limit: Duration) -> Result<(), Wrong> {
+    let end = Instant::now() + limit;
+    let has = |process: &Process| process.has_argument(argument);
+    while !descendants_of(ancestor).iter().any(has) {
+        if Instant::now() > end {
+            return Err(Wrong::new(format!("no process with {argument}")));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// Waits until all of them have ended.

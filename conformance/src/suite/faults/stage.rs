@@ -74,9 +74,13 @@ impl Stage {
         Ok(place.keep())
     }
 
-    /// `causeway run PROGRAM MODE` with a private daemon over the fake driver.
-    pub(super) fn under_the_tool(&self, mode: &str, fake: &str) -> Result<Running, Wrong> {
-        let place = self.place()?;
+    /// `causeway run PROGRAM MODE` in a place, with a private daemon over the fake driver.
+    pub(super) fn under_the_tool(
+        &self,
+        place: &Path,
+        mode: &str,
+        fake: &str,
+    ) -> Result<Running, Wrong> {
         let mut command = Command::new(tool());
         command
             .args(["run", "--"])
@@ -86,11 +90,11 @@ impl Stage {
             .env("CAUSEWAY_DAEMON", &self.daemon)
             .env("FAKE_OPENCL_CONFIG", fake)
             .env("OCL_ICD_VENDORS", self.fake_vendors.join(""))
-            .env("HOME", &place)
+            .env("HOME", place)
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("CAUSEWAY_CONFIG")
             .env_remove("CAUSEWAY_SERVERS")
-            .current_dir(&place);
+            .current_dir(place);
         Running::start(command)
     }
 
