@@ -98,7 +98,7 @@ pub(crate) fn write(
 /// Starts a bulk read that may run.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub(crate) fn read(
     shared: &Arc<Shared>,
     task: &Task,

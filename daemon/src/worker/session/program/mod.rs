@@ -471,25 +471,23 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
     Ok(())
 }
 
-/// Builds with argument info where the source is ours to build, and without when the driver does not
-/// know the option.
+/// Builds with argument info where the source is ours to build. When that fails it is built once more
+/// as the application asked: the driver may not know the option, or not survive it (NVIDIA's fails
+/// for every kernel without arguments), and a log must speak of the application's options alone.
 fn with_arg_info(
     options: &str,
     from_source: bool,
     build: impl Fn(&std::ffi::CStr) -> Result<(), Status>,
 ) -> Result<(), Status> {
     let plain = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
-    if !from_source || options.contains(ARG_INFO) {
-        return build(&plain);
-    }
-    let separator = if options.is_empty() { "" } else { " " };
-    let added = CString::new(format!("{options}{separator}{ARG_INFO}"));
-    match build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?) {
-        Err(status) if ![BUILD_PROGRAM_FAILURE, COMPILE_PROGRAM_FAILURE].contains(&status) => {
-            build(&plain)
+    if from_source && !options.contains(ARG_INFO) {
+        let separator = if options.is_empty() { "" } else { " " };
+        let added = CString::new(format!("{options}{separator}{ARG_INFO}"));
+        if build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?).is_ok() {
+            return Ok(());
         }
-        result => result,
     }
+    build(&plain)
 }
 
 /// What the client is told of a build, a compilation or a link.
