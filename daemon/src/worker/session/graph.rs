@@ -79,6 +79,8 @@ enum State {
 struct Node<E, C> {
     kept: E,
     state: State,
+    // Who waits for it knows that it is decided.
+    told: bool,
     // The client may still name it.
     named: bool,
     // Unresolved edges in all, and those among them that come from the queue's order.
@@ -328,6 +330,7 @@ impl<E, C> Graph<E, C> {
             return;
         };
         let failed = node.state == State::Failed;
+        node.told = true;
         for waiter in std::mem::take(&mut node.waiters) {
             if failed {
                 self.cancel(waiter, work, steps);
@@ -376,7 +379,7 @@ impl<E, C> Graph<E, C> {
         self.settle(event, work);
     }
 
-    // A command is settled when it is decided and so is everything it must come after: a command that
+    // A command is settled when it is decided (and all who wait know) and so is everything it must come after: a command that
     // failed early still stands between its predecessor and its successors.
     fn settle(&mut self, event: EventId, work: &mut VecDeque<Work>) {
         let Some(node) = self.nodes.get_mut(&event) else {
@@ -431,6 +434,7 @@ impl<E, C> Node<E, C> {
         Node {
             kept,
             state: State::Open,
+            told: false,
             named: true,
             pending: 0,
             order: 0,
@@ -442,7 +446,7 @@ impl<E, C> Node<E, C> {
     }
 
     fn is_settled(&self) -> bool {
-        self.state != State::Open && self.order == 0
+        self.told && self.order == 0
     }
 }
 

@@ -312,6 +312,37 @@ fn a_failure_cancels_a_long_chain_without_recursion() {
     assert!(steps.iter().all(|s| matches!(s, Step::Cancel(..))));
 }
 
+/// Found by the property above: the order's word overtook the cancellation's, and the command was
+/// forgotten before it had told who waits for it.
+#[test]
+fn a_released_command_that_fails_still_tells_who_waits_for_it() {
+    let mut graph: Graph<(), u64> = Graph::default();
+    let (first, second) = (QueueId(1), QueueId(2));
+    graph.add_queue(first, Order::InOrder);
+    graph.add_queue(second, Order::OutOfOrder);
+    graph.add_user_event(EventId(1), ()).unwrap();
+    let mut submit = |event, queue, wait| {
+        let held = graph.submit(
+            EventId(event),
+            (),
+            queue,
+            &[EventId(wait)],
+            Role::ORDINARY,
+            event,
+        );
+        assert_eq!(held, Ok(None));
+    };
+    submit(4, first, 1);
+    submit(5, second, 1);
+    submit(6, first, 5);
+    submit(7, first, 6);
+    graph.release(EventId(6));
+    let mut steps = VecDeque::new();
+    graph.failed(EventId(1), &mut steps);
+    assert_eq!(steps.len(), 4);
+    assert_eq!(graph.held(), 0);
+}
+
 #[test]
 fn what_is_unknown_is_refused_and_changes_nothing() {
     let mut graph: Graph<(), u64> = Graph::default();

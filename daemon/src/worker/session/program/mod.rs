@@ -32,8 +32,6 @@ use super::{Shared, Violation};
 use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
 
-const BUILD_PROGRAM_FAILURE: Status = Status(-11);
-const COMPILE_PROGRAM_FAILURE: Status = Status(-15);
 const INVALID_VALUE: Status = Status(-30);
 const INVALID_PROGRAM: Status = Status(-44);
 const INVALID_PROGRAM_EXECUTABLE: Status = Status(-45);

@@ -137,11 +137,37 @@ fn tried_size(kernel: &mut Kernel, index: u32, known: Option<usize>) -> Option<u
     {
         return Some(known);
     }
+    searched(fits)
+}
+
+/// The one size that fits; where a driver takes every smaller or every larger one too (PoCL does the
+/// latter for structures), the last of them. `None` where a driver takes everything, or nothing.
+fn searched(mut fits: impl FnMut(usize) -> bool) -> Option<usize> {
     let likely = [4, POINTER, 16, 1, 2, 12, 24, 32, 64];
     let all = (1..=256).chain((260..=MAX_VALUE).step_by(4));
     let found = likely.into_iter().chain(all).find(|size| fits(*size))?;
-    // A driver that takes another size too checks nothing.
-    (!fits(found + 1)).then_some(found)
+    if !fits(found + 1) {
+        return Some(found);
+    }
+    // Never 0: PoCL does not survive it.
+    match (fits(1), fits(MAX_VALUE + 1)) {
+        (false, true) => Some(border(1, found, |size| !fits(size)) + 1),
+        (_, false) => Some(border(found, MAX_VALUE + 1, fits)),
+        (true, true) => None,
+    }
+}
+
+/// The last of those from `low` on for which `below` holds; it does for `low` and not for `high`.
+fn border(mut low: usize, mut high: usize, mut below: impl FnMut(usize) -> bool) -> usize {
+    while high - low > 1 {
+        let middle = low.midpoint(high);
+        if below(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 /// The size of OpenCL C's own types by name: scalars and vectors.
@@ -178,6 +204,17 @@ mod tests {
         assert_eq!(size_of_type("unsigned int"), Some(4));
         assert_eq!(size_of_type("struct params"), None);
         assert_eq!(size_of_type("float5"), None);
+    }
+
+    #[test]
+    fn a_size_is_found_with_strict_and_with_lenient_drivers() {
+        for real in [1, 3, 4, 17, 20, 24, 100, 256, 260, 1000, MAX_VALUE] {
+            assert_eq!(searched(|size| size == real), Some(real));
+            assert_eq!(searched(|size| size <= real), Some(real));
+            assert_eq!(searched(|size| size >= real), (real > 1).then_some(real));
+        }
+        assert_eq!(searched(|_| true), None);
+        assert_eq!(searched(|_| false), None);
     }
 
     #[test]
