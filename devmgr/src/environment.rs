@@ -52,12 +52,35 @@ pub fn vendors_folder() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from(SYSTEM_VENDORS))
 }
 
-/// The `.icd` files of [`vendors_folder`], sorted; empty when there is no such folder.
+/// The `.icd` files that loaders of this process would read, sorted: those of the folder that
+/// `OCL_ICD_VENDORS` names, or that one file; those of [`SYSTEM_VENDORS`] when it is not set.
 ///
 /// # Errors
 /// When the folder is there and cannot be read.
 pub fn system_icd_files() -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(vendors_folder()) {
+    icd_files_for(std::env::var_os("OCL_ICD_VENDORS").map(PathBuf::from))
+}
+
+// As ocl-icd reads the variable: a folder; a file, which without a folder is one of the system's; or a
+// library, and then no file is read.
+fn icd_files_for(vendors: Option<PathBuf>) -> io::Result<Vec<PathBuf>> {
+    match vendors.filter(|value| !value.as_os_str().is_empty()) {
+        None => icd_files_of(Path::new(SYSTEM_VENDORS)),
+        Some(folder) if folder.is_dir() => icd_files_of(&folder),
+        Some(file) if is_icd_file(&file) => {
+            let inside = Path::new(SYSTEM_VENDORS).join(&file);
+            Ok([file, inside]
+                .into_iter()
+                .find(|path| path.is_file())
+                .into_iter()
+                .collect())
+        }
+        Some(_) => Ok(Vec::new()),
+    }
+}
+
+fn icd_files_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -65,9 +88,13 @@ pub fn system_icd_files() -> io::Result<Vec<PathBuf>> {
     let mut files = entries
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<Vec<_>, _>>()?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "icd"));
+    files.retain(|path| is_icd_file(path));
     files.sort();
     Ok(files)
+}
+
+fn is_icd_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "icd")
 }
 
 #[cfg(test)]
@@ -83,5 +110,20 @@ mod tests {
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
         drop(vendors);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_variable_names_a_folder_a_file_or_a_library() {
+        let vendors = Vendors::new(Path::new("/opt/libcauseway.so"), false).unwrap();
+        let folder = vendors.path().to_path_buf();
+        let file = folder.join("causeway.icd");
+        let files = [file.clone()];
+        assert_eq!(icd_files_for(Some(folder)).unwrap(), files);
+        assert_eq!(icd_files_for(Some(file)).unwrap(), files);
+        for other in ["/nowhere", "/nowhere/x.icd", "/opt/libcauseway.so"] {
+            assert!(icd_files_for(Some(other.into())).unwrap().is_empty());
+        }
+        let system = icd_files_for(None).unwrap();
+        assert_eq!(icd_files_for(Some(PathBuf::new())).unwrap(), system);
     }
 }

@@ -31,7 +31,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     } else {
         nodes.iter().for_each(print);
     }
-    if nodes.iter().all(|node| node.problems.is_empty()) {
+    let well_configured = settings.problems.is_empty();
+    if well_configured && nodes.iter().all(|node| node.problems.is_empty()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

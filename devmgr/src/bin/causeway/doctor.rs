@@ -150,27 +150,64 @@ fn icd_file() -> Finding {
             return Finding::problem(CHECK, format!("{}: {error}", folder.display()), cure());
         }
     };
-    for file in files {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let named = text.lines().next().unwrap_or_default().trim();
-        if named.contains("libcauseway") {
-            let there = !named.starts_with('/') || Path::new(named).is_file();
-            return if there {
-                Finding::ok(CHECK, format!("{} names {named}", file.display()))
-            } else {
-                Finding::problem(
-                    CHECK,
-                    format!("{} names {named}, which does not exist", file.display()),
-                    cure(),
-                )
-            };
+    let ours: Vec<(PathBuf, String)> = files
+        .into_iter()
+        .filter_map(|file| {
+            let text = std::fs::read_to_string(&file).ok()?;
+            let named = text.lines().next()?.trim().to_owned();
+            is_library(&named).then_some((file, named))
+        })
+        .collect();
+    match ours.as_slice() {
+        [] => match std::env::var_os("OCL_ICD_VENDORS") {
+            Some(value) if Path::new(&value).is_file() && is_library(&value.to_string_lossy()) => {
+                Finding::ok(CHECK, format!("OCL_ICD_VENDORS={}", value.display()))
+            }
+            // The folder that the variable hides may well name the library.
+            Some(value) if !value.is_empty() => Finding::problem(
+                CHECK,
+                format!(
+                    "OCL_ICD_VENDORS={} hides Causeway: loaders look there only",
+                    value.display()
+                ),
+                "unset OCL_ICD_VENDORS, or start programs by `causeway run`",
+            ),
+            _ => Finding::note(
+                CHECK,
+                format!("no file in {} names libcauseway.so", folder.display()),
+                cure(),
+            ),
+        },
+        [(file, named)] if named.starts_with('/') && !Path::new(named).is_file() => {
+            Finding::problem(
+                CHECK,
+                format!("{} names {named}, which does not exist", file.display()),
+                cure(),
+            )
         }
+        [(file, named)] if !named.starts_with('/') => Finding::note(
+            CHECK,
+            format!(
+                "{} names {named} without a folder: found only where the system's linker looks",
+                file.display()
+            ),
+            cure(),
+        ),
+        [(file, named)] => Finding::ok(CHECK, format!("{} names {named}", file.display())),
+        [_, .., (last, _)] => Finding::problem(
+            CHECK,
+            format!(
+                "{} files in {} name libcauseway.so, so programs see its platform more than once",
+                ours.len(),
+                folder.display()
+            ),
+            format!("keep one: rm {}", last.display()),
+        ),
     }
-    Finding::note(
-        CHECK,
-        format!("no file in {} names libcauseway.so", folder.display()),
-        cure(),
-    )
+}
+
+fn is_library(path: &str) -> bool {
+    path.contains("libcauseway")
 }
 
 fn library() -> Finding {
@@ -190,11 +227,12 @@ fn configuration(settings: &Settings) -> Vec<Finding> {
         .problems
         .iter()
         .map(|problem| {
-            Finding::problem(
-                CHECK,
-                problem.to_string(),
-                "correct the entry; the other servers are used",
-            )
+            let cure = if settings.servers.is_empty() {
+                "correct it; until then there is no server"
+            } else {
+                "correct it; the other servers are used"
+            };
+            Finding::problem(CHECK, problem.to_string(), cure)
         })
         .collect();
     findings.push(if settings.servers.is_empty() {
@@ -220,7 +258,7 @@ fn nodes(settings: &Settings) -> Vec<Finding> {
         if let Some(version) = &node.daemon_version {
             let ours = env!("CARGO_PKG_VERSION");
             let found = format!(
-                "{} answers, causewayd {version}, {} devices",
+                "{} answers, causewayd {version}, devices: {}",
                 node.address,
                 node.devices.len()
             );
@@ -241,11 +279,15 @@ fn nodes(settings: &Settings) -> Vec<Finding> {
                 )
             }));
         } else {
+            let address = &node.address;
             findings.extend(node.problems.into_iter().map(|problem| {
                 Finding::problem(
                     "node",
                     problem,
-                    "start causewayd there, check the address, and let the firewall pass its port (7079)",
+                    format!(
+                        "start causewayd there, check the address, and let the firewall pass {address}; \
+                         a daemon listens on loopback only, unless --listen or an SSH tunnel leads further"
+                    ),
                 )
             }));
         }

@@ -1,7 +1,7 @@
 //! `causeway run -- PROGRAM…`: the program sees Causeway's platform, without having been changed.
 //!
-//! With no server configured, a private daemon over this machine's own OpenCL runs for as long as the
-//! program does. The program's exit code is the tool's; signals of the terminal go to the program, and the
+//! With nothing configured, a private daemon over this machine's own OpenCL runs for as long as the
+//! program does; a configuration of which no entry can be used is an error. The program's exit code is the tool's; signals of the terminal go to the program, and the
 //! tool ends after it.
 
 use std::ffi::OsString;
@@ -97,8 +97,19 @@ fn pass_on(mut signals: Signals, child: &Child) {
 }
 
 fn private_daemon(arguments: &Arguments) -> Result<Option<PrivateDaemon>, String> {
-    if arguments.servers.is_some() || !Settings::load().servers.is_empty() {
+    if arguments.servers.is_some() {
         return Ok(None);
+    }
+    let settings = Settings::load();
+    if !settings.servers.is_empty() {
+        return Ok(None);
+    }
+    // Who names servers and mistypes them all does not want this machine's devices in their place.
+    if !settings.problems.is_empty() {
+        for problem in &settings.problems {
+            eprintln!("causeway run: {problem}");
+        }
+        return Err("the configuration names no server that can be used".to_owned());
     }
     let path = installation::daemon().map_err(|error| error.to_string())?;
     let daemon = PrivateDaemon::start(&path).map_err(|error| error.to_string())?;
