@@ -9,6 +9,7 @@
 //! has not been answered is broken with `CL_INVALID_PROGRAM_EXECUTABLE`.
 #![forbid(unsafe_code)]
 
+mod build;
 pub(crate) mod builder;
 mod signature;
 mod source;
@@ -18,14 +19,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::{
-    Answer, BinariesAnswer, BuildProgram, CompileProgram, CreateProgram, DeviceBinary, DeviceBuild,
-    KernelSignature, LinkProgram, ObjectKind, ProgramAnswer, answer, create_program,
+    Answer, BinariesAnswer, CreateProgram, DeviceBinary, DeviceBuild, KernelSignature, ObjectKind,
+    ProgramAnswer, answer, create_program,
 };
 use causeway_proto::id::{ContextId, DeviceIndex, ProgramId, RequestId};
 use causeway_proto::limits::{MAX_BATCH, MAX_LIST};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
+pub(crate) use self::build::{build, compile, link};
 use super::objects::{Context, add, find};
 use super::printed::Printed;
 use super::{Shared, Violation};
@@ -320,172 +322,6 @@ fn from_binaries(
         (status, String::new(), Some(answer::Body::Program(body)))
     });
     Ok(())
-}
-
-/// Applies `BuildProgram`.
-pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Violation> {
-    let program = find(
-        &shared.core.lock().objects.programs,
-        ProgramId(build.program),
-    )?;
-    let devices = program.devices(&build.devices)?;
-    submit(
-        shared,
-        program,
-        Vec::new(),
-        RequestId(build.request),
-        move |program| {
-            let native = match program.to_build(&build.source, &[]) {
-                Ok(native) => native,
-                Err(status) => return (status, String::new(), None),
-            };
-            let list = natives(&devices);
-            let options = source::without_paths(&build.options);
-            let result = if build.null_options && !program.has_source {
-                native.build(&list, None)
-            } else {
-                with_arg_info(&options, program.has_source, |options| {
-                    native.build(&list, Some(options))
-                })
-            };
-            answer(&native, result, &devices)
-        },
-    );
-    Ok(())
-}
-
-/// Applies `CompileProgram`.
-pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(), Violation> {
-    if compile.headers.len() > MAX_LIST {
-        return Err(Violation::Malformed("a list of headers is too long"));
-    }
-    let (program, headers) = {
-        let core = shared.core.lock();
-        let program = find(&core.objects.programs, ProgramId(compile.program))?;
-        let headers = compile
-            .headers
-            .iter()
-            .map(|h| find(&core.objects.programs, ProgramId(h.program)))
-            .collect::<Result<Vec<_>, Violation>>()?;
-        (program, headers)
-    };
-    let devices = program.devices(&compile.devices)?;
-    let others = headers.iter().map(|header| header.id).collect();
-    submit(
-        shared,
-        program,
-        others,
-        RequestId(compile.request),
-        move |program| {
-            let given = compile.headers.iter();
-            let names: Vec<&str> = given.map(|h| h.include_name.as_str()).collect();
-            let prepared = program
-                .to_build(&compile.source, &names)
-                .and_then(|native| {
-                    let headers = compile
-                        .headers
-                        .iter()
-                        .zip(&headers)
-                        .map(|(h, header)| {
-                            let name = CString::new(h.include_name.as_str());
-                            let name = name.map_err(|_| INVALID_VALUE)?;
-                            Ok((name, header.as_header(&h.source, &names)?))
-                        })
-                        .collect::<Result<Vec<_>, Status>>()?;
-                    Ok((native, headers))
-                });
-            let (native, headers) = match prepared {
-                Ok(prepared) => prepared,
-                Err(status) => return (status, String::new(), None),
-            };
-            let headers: Vec<_> = headers
-                .iter()
-                .map(|(name, h)| (name.as_c_str(), &**h))
-                .collect();
-            let options = source::without_paths(&compile.options);
-            let result = with_arg_info(&options, program.has_source, |options| {
-                native.compile(&natives(&devices), options, &headers)
-            });
-            answer(&native, result, &devices)
-        },
-    );
-    Ok(())
-}
-
-/// Applies `LinkProgram`.
-pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violation> {
-    if link.inputs.len() > MAX_LIST {
-        return Err(Violation::Malformed("a list of programs is too long"));
-    }
-    let id = ProgramId(link.program);
-    let (program, inputs) = {
-        let mut core = shared.core.lock();
-        let context = find(&core.objects.contexts, ContextId(link.context))?;
-        let inputs = link
-            .inputs
-            .iter()
-            .map(|input| find(&core.objects.programs, ProgramId(*input)))
-            .collect::<Result<Vec<_>, _>>()?;
-        let program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
-        core.with_room(shared, |core| add(&mut core.objects.programs, id, program))?;
-        (find(&core.objects.programs, id)?, inputs)
-    };
-    let devices = program.devices(&link.devices)?;
-    let others = inputs.iter().map(|input| input.id).collect();
-    submit(
-        shared,
-        program,
-        others,
-        RequestId(link.request),
-        move |program| {
-            let prepared = || -> Result<_, Status> {
-                let inputs = inputs
-                    .iter()
-                    .map(|i| i.native())
-                    .collect::<Result<Vec<_>, _>>()?;
-                let options = CString::new(&*source::without_paths(&link.options));
-                Ok((
-                    program.context.native()?,
-                    inputs,
-                    options.map_err(|_| INVALID_VALUE)?,
-                ))
-            };
-            let (context, inputs, options) = match prepared() {
-                Ok(prepared) => prepared,
-                Err(status) => return (status, String::new(), None),
-            };
-            let inputs: Vec<&NativeProgram> = inputs.iter().map(|i| &**i).collect();
-            // A failed link still gives a program, which has the log.
-            let (linked, result) =
-                NativeProgram::link(context, &natives(&devices), &options, &inputs);
-            let failed = result.err().unwrap_or(INVALID_PROGRAM);
-            program.set_native(linked.ok_or(failed));
-            match program.native() {
-                Ok(native) => answer(&native, result, &devices),
-                Err(status) => (status, String::new(), None),
-            }
-        },
-    );
-    Ok(())
-}
-
-/// Builds with argument info where the source is ours to build. When that fails it is built once more
-/// as the application asked: the driver may not know the option, or not survive it (NVIDIA's fails
-/// for every kernel without arguments), and a log must speak of the application's options alone.
-fn with_arg_info(
-    options: &str,
-    from_source: bool,
-    build: impl Fn(&std::ffi::CStr) -> Result<(), Status>,
-) -> Result<(), Status> {
-    let plain = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
-    if from_source && !options.contains(ARG_INFO) {
-        let separator = if options.is_empty() { "" } else { " " };
-        let added = CString::new(format!("{options}{separator}{ARG_INFO}"));
-        if build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?).is_ok() {
-            return Ok(());
-        }
-    }
-    build(&plain)
 }
 
 /// What the client is told of a build, a compilation or a link.

@@ -1,0 +1,215 @@
+//! Writes through pinned chunks: credit, bytes into a chunk, native writes from it.
+//!
+//! Invariant: a chunk's native writes are enqueued once, by the lane that brought its last bytes.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use causeway_proto::region::Region;
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::{CHUNK, Piece, Pieces, Rings, Then, chunks, passed, slot_window};
+use crate::bulk::blocks::blocks;
+use crate::bulk::claims::Claims;
+use crate::bulk::lane::{LaneError, discard};
+use crate::bulk::{Incoming, Transfer};
+use crate::runtime::host::Host;
+use crate::runtime::pinned::Slot;
+use crate::worker::session::Shared;
+use crate::worker::session::enqueue::Task;
+use crate::worker::session::objects::Memory;
+use crate::worker::session::run::{Runner, native_waits, watch};
+
+/// A write through chunks.
+pub(super) struct StagedWrite {
+    transfer: Transfer,
+    total: u64,
+    state: Mutex<Writing>,
+}
+
+struct Writing {
+    claims: Claims,
+    granted: u64,
+    filling: HashMap<u64, (Arc<Slot>, u64)>,
+    pieces: Pieces,
+    over: bool,
+}
+
+/// Starts a write, from the bulk thread.
+pub(in crate::bulk) fn write(
+    shared: &Arc<Shared>,
+    task: &Task,
+    memory: &Arc<Memory>,
+    region: Region,
+) {
+    let total = region.packed_length();
+    let write = Arc::new(StagedWrite {
+        transfer: Transfer::new(shared, task, memory, region),
+        total,
+        state: Mutex::new(Writing {
+            claims: Claims::new(total),
+            granted: 0,
+            filling: HashMap::new(),
+            pieces: Pieces::default(),
+            over: false,
+        }),
+    });
+    shared
+        .bulk
+        .expect(task.command.id(), Arc::<StagedWrite>::clone(&write));
+    shared.bulk.later(shared, move |shared| {
+        match Rings::of(shared, &write.transfer.queue) {
+            Ok(rings) => {
+                rings.writes.lock().push_back(write);
+                rings.grant();
+            }
+            Err(status) => write.give_up(status),
+        }
+    });
+}
+
+impl StagedWrite {
+    pub(super) fn wants_slot(&self) -> bool {
+        let state = self.state.lock();
+        !state.over && state.granted < chunks(self.total)
+    }
+
+    pub(super) fn grant(&self, slot: Slot) {
+        let mut state = self.state.lock();
+        let chunk = state.granted;
+        state.granted += 1;
+        state.filling.insert(chunk, (Arc::new(slot), 0));
+        let to = state.granted * CHUNK;
+        state.claims.grant(to);
+        let credit = state.claims.credit();
+        drop(state);
+        self.transfer
+            .shared
+            .bulk
+            .outgoing()
+            .credit(self.transfer.id(), credit);
+    }
+
+    /// Enqueues the native writes of a full chunk; after the last one the queue's successors may go.
+    fn enqueue(&self, chunk: u64, slot: Arc<Slot>) -> Result<(), Status> {
+        let transfer = &self.transfer;
+        let (from, to) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.total));
+        let queue = transfer.queue.native()?;
+        let waits = native_waits(&transfer.waits)?;
+        let mut events = Vec::new();
+        for block in blocks(&transfer.region, from, to) {
+            let host = Host::Chunk(Arc::clone(&slot));
+            let skip = (block.packed - from) as usize;
+            let event =
+                queue.write(transfer.memory.native()?, &block.region, host, skip, &waits)?;
+            let event = Arc::new(event);
+            watch(&Arc::new(Piece {
+                event: Arc::clone(&event),
+                then: Then::Nothing,
+            }));
+            events.push(event);
+        }
+        drop(slot);
+        let _ = queue.flush();
+        let mut state = self.state.lock();
+        state.pieces.add(&mut events);
+        if state.pieces.enqueued == chunks(self.total) {
+            state.over = true;
+            let pieces = std::mem::take(&mut state.pieces);
+            drop(state);
+            transfer.shared.bulk.forget(transfer.id());
+            passed(transfer, &pieces);
+            if transfer.command.native().is_some() {
+                Runner::new(&transfer.shared).watch_command(&transfer.command);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn give_up(&self, status: Status) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.over, true) {
+            return;
+        }
+        let filling = std::mem::take(&mut state.filling);
+        drop(state);
+        self.transfer.fail(status);
+        drop(filling);
+        // The next in line may have what this one no longer wants.
+        if let Ok(rings) = Rings::of(&self.transfer.shared, &self.transfer.queue) {
+            rings.grant();
+        }
+    }
+}
+
+impl Incoming for StagedWrite {
+    fn receive(
+        &self,
+        socket: &TcpStream,
+        offset: u64,
+        length: u32,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), LaneError> {
+        {
+            let mut state = self.state.lock();
+            if state.over {
+                drop(state);
+                return Ok(discard(socket, length, scratch)?);
+            }
+            state.claims.claim(offset, length.into())?;
+        }
+        let (mut at, end) = (offset, offset + u64::from(length));
+        while at < end {
+            let chunk = at / CHUNK;
+            let part = ((chunk + 1) * CHUNK).min(end) - at;
+            let slot = self
+                .state
+                .lock()
+                .filling
+                .get(&chunk)
+                .map(|(slot, _)| Arc::clone(slot));
+            let Some(slot) = slot else {
+                // Given up meanwhile.
+                discard(socket, (end - at) as u32, scratch)?;
+                return Ok(());
+            };
+            slot_window(&slot, CHUNK).receive(socket, at % CHUNK, part, scratch)?;
+            drop(slot);
+            self.arrived(chunk, part);
+            at += part;
+        }
+        Ok(())
+    }
+
+    fn cancelled(&self) {
+        self.give_up(Status::OUT_OF_RESOURCES);
+    }
+}
+
+impl StagedWrite {
+    fn arrived(&self, chunk: u64, part: u64) {
+        let full = {
+            let mut state = self.state.lock();
+            let whole = CHUNK.min(self.total - chunk * CHUNK);
+            match state.filling.get_mut(&chunk) {
+                Some((_, arrived)) => {
+                    *arrived += part;
+                    if *arrived == whole {
+                        state.filling.remove(&chunk)
+                    } else {
+                        None
+                    }
+                }
+                None => None,
+            }
+        };
+        if let Some((slot, _)) = full
+            && let Err(status) = self.enqueue(chunk, slot)
+        {
+            self.give_up(status);
+        }
+    }
+}
