@@ -161,7 +161,7 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
     ),
     (
         "CL_DEVICE_IL*",
-        "IL",
+        "/ IL",
         Anything,
         "intermediate languages are not forwarded yet",
     ),
