@@ -48,7 +48,7 @@ const RIGHT: &[(&str, &str)] = &[
 ];
 
 /// One file's tests on one side; the longest takes minutes on two cores.
-const LIMIT: Duration = Duration::from_secs(1500);
+const LIMIT: Duration = Duration::from_secs(2400);
 
 /// One call of pip.
 const INSTALL_LIMIT: Duration = Duration::from_secs(400);
