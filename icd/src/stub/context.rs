@@ -97,6 +97,7 @@ impl Context {
     /// Notes a new queue of the application's; the others that there are.
     pub(super) fn add_queue(&self, queue: &Arc<Queue>) -> Vec<Arc<Queue>> {
         let mut queues = self.queues.lock();
+        queues.retain(|queue| queue.strong_count() > 0);
         let others = queues.iter().filter_map(Weak::upgrade).collect();
         queues.push(Arc::downgrade(queue));
         others

@@ -9,15 +9,19 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{
-    CreateQueue, Enqueue, ObjectKind, command::Kind, enqueue::Operation,
+    CreateQueue, Enqueue, Marker, ObjectKind, command::Kind, enqueue::Operation,
 };
 use causeway_proto::id::QueueId;
-use cl_headers::types::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+use causeway_proto::limits::MAX_LIST;
+use cl_headers::types::{CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
 use parking_lot::Mutex;
 
 use super::event::Finisher;
 use super::{Binding, Context, Device, Event, Hold, next_id};
 use crate::error::{ClResult, Status};
+
+/// Fewer commands are never looked at all together.
+const SWEEP_FROM: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
@@ -41,10 +45,42 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct Order {
-    // Oldest first; the dead and the done are dropped from the front in passing.
-    pending: VecDeque<Weak<Event>>,
-    // Oldest first, the done dropped from the front only: cheap, and at worst too careful.
-    gated: VecDeque<Weak<Event>>,
+    // Incomplete commands.
+    pending: Recent,
+    // Those that the application may hold back, and the barriers among them.
+    gated: Recent,
+    gated_barriers: Recent,
+}
+
+/// Commands, oldest first; the dead and the done go in passing.
+#[derive(Debug, Default)]
+struct Recent {
+    events: VecDeque<Weak<Event>>,
+    // Length at which all are looked at: one that stays must not keep what is done behind it.
+    sweep_at: usize,
+}
+
+/// How a command stands to the others of an out-of-order queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It comes after barriers only.
+    Ordinary,
+    /// It comes after everything (a marker without a wait list).
+    AfterAll,
+    /// Everything later comes after it; it after everything, if `after_all`.
+    Barrier { after_all: bool },
+}
+
+impl Place {
+    fn of(operation: &Operation, waits_for_none: bool) -> Place {
+        match operation {
+            Operation::Marker(_) if waits_for_none => Place::AfterAll,
+            Operation::Barrier(_) => Place::Barrier {
+                after_all: waits_for_none,
+            },
+            _ => Place::Ordinary,
+        }
+    }
 }
 
 /// A command about to be enqueued.
@@ -166,11 +202,12 @@ impl Queue {
         self.properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0
     }
 
-    /// Whether a command enqueued now with this wait list might be held back by an unset user event
+    /// Whether a transfer enqueued now with this wait list might be held back by an unset user event
     /// of the application. May say yes too often, never no too often.
     #[must_use]
     pub fn would_gate(&self, wait: &[Arc<Event>]) -> bool {
-        wait.iter().any(|event| event.is_gated()) || self.order.lock().has_gated()
+        let mut order = self.order.lock();
+        order.would_gate(self.is_in_order(), Place::Ordinary, wait)
     }
 
     /// Whether everything enqueued so far whose end the application can see has ended.
@@ -222,8 +259,10 @@ impl Queue {
             finisher,
             visible,
         } = submission;
+        let wait = self.fold(wait)?;
         let mut order = self.order.lock();
-        let gated = wait.iter().any(|event| event.is_gated()) || order.has_gated();
+        let place = Place::of(&operation, wait.is_empty());
+        let gated = order.would_gate(self.is_in_order(), place, &wait);
         let finisher = self.count_visible(visible, finisher);
         let event = Event::of_command(self, command, gated, hold, finisher);
         let kind = Kind::Enqueue(Enqueue {
@@ -242,8 +281,27 @@ impl Queue {
             return Err(error.into());
         }
         event.submitted();
-        order.push(&event, gated);
+        order.push(&event, gated, place);
         Ok(event)
+    }
+
+    // A list longer than a command takes is waited for by markers, which are waited for in its place.
+    fn fold(self: &Arc<Self>, wait: Vec<Arc<Event>>) -> ClResult<Vec<Arc<Event>>> {
+        if wait.len() <= MAX_LIST {
+            return Ok(wait);
+        }
+        let marker = |part: &[Arc<Event>]| {
+            let submission = Submission {
+                operation: Operation::Marker(Marker {}),
+                command: CL_COMMAND_MARKER,
+                wait: part.to_vec(),
+                hold: Vec::new(),
+                finisher: None,
+                visible: false,
+            };
+            self.submit(submission, |_| Ok(()))
+        };
+        wait.chunks(MAX_LIST).map(marker).collect()
     }
 
     fn count_visible(
@@ -286,11 +344,12 @@ impl Queue {
     /// The code with which a command failed by itself, once; `CL_DEVICE_NOT_AVAILABLE` when the session is
     /// lost.
     pub fn finish(&self) -> ClResult {
-        self.flush()?;
+        let flushed = self.flush();
         let pending: Vec<Arc<Event>> = self
             .order
             .lock()
             .pending
+            .events
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
@@ -298,6 +357,8 @@ impl Queue {
             // Its failure is not this call's: a wait list's failure is told by the events alone.
             let _ = event.wait();
         }
+        // Not before: until a lost session has failed its events, their bytes may still be landing.
+        flushed?;
         match self.failure.swap(0, Ordering::AcqRel) {
             0 => Ok(()),
             code => Err(Status(code)),
@@ -312,18 +373,56 @@ impl Queue {
 }
 
 impl Order {
-    fn has_gated(&mut self) -> bool {
-        drop_done(&mut self.gated);
-        !self.gated.is_empty()
+    fn would_gate(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> bool {
+        let after_all =
+            in_order || matches!(place, Place::AfterAll | Place::Barrier { after_all: true });
+        let earlier = if after_all {
+            &mut self.gated
+        } else {
+            &mut self.gated_barriers
+        };
+        wait.iter().any(|event| event.is_gated()) || earlier.any_incomplete()
     }
 
-    fn push(&mut self, event: &Arc<Event>, gated: bool) {
-        drop_done(&mut self.pending);
-        self.pending.push_back(Arc::downgrade(event));
+    fn push(&mut self, event: &Arc<Event>, gated: bool, place: Place) {
+        self.pending.push(event);
         if gated {
-            self.gated.push_back(Arc::downgrade(event));
+            self.gated.push(event);
+            if matches!(place, Place::Barrier { .. }) {
+                self.gated_barriers.push(event);
+            }
         }
     }
+}
+
+impl Recent {
+    fn any_incomplete(&mut self) -> bool {
+        self.drop_done();
+        !self.events.is_empty()
+    }
+
+    fn push(&mut self, event: &Arc<Event>) {
+        self.drop_done();
+        if self.events.len() >= self.sweep_at {
+            self.events.retain(is_incomplete);
+            self.sweep_at = (2 * self.events.len()).max(SWEEP_FROM);
+        }
+        self.events.push_back(Arc::downgrade(event));
+    }
+
+    fn drop_done(&mut self) {
+        while self
+            .events
+            .front()
+            .is_some_and(|event| !is_incomplete(event))
+        {
+            self.events.pop_front();
+        }
+    }
+}
+
+fn is_incomplete(event: &Weak<Event>) -> bool {
+    event.upgrade().is_some_and(|event| !event.is_done())
 }
 
 // What has succeeded holds nobody back; what has failed must be named, to cancel. A list is never
@@ -338,15 +437,6 @@ fn wait_ids(wait: &[Arc<Event>]) -> Vec<u64> {
         ids.extend(wait.first().map(|on| on.id().0));
     }
     ids
-}
-
-fn drop_done(events: &mut VecDeque<Weak<Event>>) {
-    while events
-        .front()
-        .is_some_and(|event| event.upgrade().is_none_or(|event| event.is_done()))
-    {
-        events.pop_front();
-    }
 }
 
 impl Drop for Queue {
