@@ -143,12 +143,15 @@ pub(crate) unsafe fn c_str<'a>(text: *const c_char, code: cl_int) -> ClResult<&'
     unsafe { CStr::from_ptr(text) }.to_str().or(fail(code))
 }
 
-/// Reads an array argument; empty for NULL or a count of 0.
+/// Reads an array argument; empty for NULL, a count of 0, and one that no memory has room for.
 ///
 /// # Safety
 /// `values` is NULL or points to `count` readable elements that stay for the returned life.
 pub(crate) unsafe fn list<'a, T>(values: *const T, count: usize) -> &'a [T] {
-    if values.is_null() || count == 0 {
+    let possible = count
+        .checked_mul(size_of::<T>())
+        .is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    if values.is_null() || !possible {
         return &[];
     }
     // SAFETY: the caller's promise.
@@ -164,6 +167,14 @@ mod tests {
         // SAFETY: both pointers lead to live local memory of the size given.
         let info = unsafe { Info::new(size, room.as_mut_ptr().cast(), &raw mut needed) };
         (body(info), room, needed)
+    }
+
+    #[test]
+    fn an_array_that_cannot_be_is_empty() {
+        for count in [0, usize::MAX, isize::MAX as usize] {
+            // SAFETY: nothing is read where nothing can be.
+            assert!(unsafe { list([7u64].as_ptr(), count) }.is_empty());
+        }
     }
 
     #[test]

@@ -48,7 +48,8 @@ struct Slot {
 pub(super) struct Args {
     slots: Vec<Slot>,
     memory: usize,
-    local: u64,
+    // Wider than any one, so that no sum overflows.
+    local: u128,
 }
 
 /// What a launch takes along.
@@ -87,7 +88,7 @@ impl Args {
 
     /// Local memory that the arguments ask for, bytes.
     pub(super) fn local_memory(&self) -> u64 {
-        self.local
+        u64::try_from(self.local).unwrap_or(u64::MAX)
     }
 
     /// The local arguments set so far.
@@ -150,9 +151,9 @@ impl Args {
     }
 }
 
-fn local_of(value: &ArgValue) -> u64 {
+fn local_of(value: &ArgValue) -> u128 {
     match value {
-        ArgValue::Local(size) => *size,
+        ArgValue::Local(size) => u128::from(*size),
         _ => 0,
     }
 }
