@@ -196,38 +196,41 @@ impl Outbox {
         }
         state.sending = true;
         loop {
-            drop(state);
-            // Text first: whatever a kernel printed before its completion was put in is read here.
-            let text = self.printed.drain();
-            state = self.state.lock();
-            let applied = self.applied.load(Ordering::Acquire);
-            let empty = state.batch.completions.is_empty()
-                && state.batch.answers.is_empty()
-                && state.batch.notices.is_empty()
-                && text.is_empty()
-                && applied == state.told;
-            if empty {
-                state.sending = false;
-                return;
-            }
             let mut batch = std::mem::take(&mut state.batch);
-            state.told = applied;
+            let applied = self.applied.load(Ordering::Acquire);
+            let news = applied != std::mem::replace(&mut state.told, applied);
             drop(state);
-            batch.printed = text;
+            // Not before the completions were taken: now all that their kernels printed is here.
+            batch.printed = self.printed.drain();
             batch.applied = applied;
-            self.sink.send(batch);
-            let sent = Instant::now();
+            let sent = if news || batch.has_something() {
+                self.sink.send(batch);
+                Some(Instant::now())
+            } else {
+                None
+            };
             state = self.state.lock();
             // Sending takes longer than a quick completion; it must not make the next one look slow.
-            state.last = Some(sent);
+            state.last = sent.or(state.last);
             // The common case, one completion and nothing since, ends without another drain.
-            if state.batch.completions.is_empty()
-                && state.batch.answers.is_empty()
-                && state.batch.notices.is_empty()
-            {
+            if !state.batch.has_something() {
                 state.sending = false;
                 return;
             }
         }
+    }
+}
+
+trait Something {
+    /// Whether the client must hear of it.
+    fn has_something(&self) -> bool;
+}
+
+impl Something for EventBatch {
+    fn has_something(&self) -> bool {
+        !(self.completions.is_empty()
+            && self.answers.is_empty()
+            && self.notices.is_empty()
+            && self.printed.is_empty())
     }
 }

@@ -15,7 +15,18 @@ use super::{
 };
 use crate::runtime::program::Program as NativeProgram;
 use crate::worker::session::objects::{add, find};
+use crate::worker::session::printed::Printed;
 use crate::worker::session::{Shared, Violation};
+
+/// Headers and options come with the build, and may bring the word that the program's text has not.
+fn expect_text<'a>(shared: &Shared, texts: impl IntoIterator<Item = &'a [u8]>) {
+    if texts
+        .into_iter()
+        .any(|text| Printed::may_come_from(Some(text)))
+    {
+        shared.outbox.printed().expect();
+    }
+}
 
 /// Applies `BuildProgram`.
 pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Violation> {
@@ -24,6 +35,7 @@ pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Vio
         ProgramId(build.program),
     )?;
     let devices = program.devices(&build.devices)?;
+    expect_text(shared, [&build.source[..], build.options.as_bytes()]);
     submit(
         shared,
         program,
@@ -65,6 +77,8 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         (program, headers)
     };
     let devices = program.devices(&compile.devices)?;
+    expect_text(shared, [&compile.source[..], compile.options.as_bytes()]);
+    expect_text(shared, compile.headers.iter().map(|h| &h.source[..]));
     let others = headers.iter().map(|header| header.id).collect();
     submit(
         shared,
