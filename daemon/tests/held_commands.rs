@@ -145,6 +145,29 @@ fn a_flood_behind_one_user_event_is_held_and_then_runs() {
 }
 
 #[test]
+fn a_command_beyond_the_number_of_objects_fails_and_may_still_be_named() {
+    let limits = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(limits.path(), "[sessions]\nobjects = 10\n").unwrap();
+    let daemon = Daemon::with_arguments(&["--config", limits.path().to_str().unwrap()]);
+    let (mut session, _, queue, _) = open(&daemon, 0);
+    let gate = session.user_event();
+    let marker = || enqueue::Operation::Marker(Marker {});
+    let held: Vec<u64> = (0..6)
+        .map(|_| session.enqueue(queue, &[gate], marker()))
+        .collect();
+    let beyond = session.enqueue(queue, &[], marker());
+    assert_eq!(session.wait(beyond).status, -6);
+    for event in &held[4..] {
+        session.release(ObjectKind::Event, *event);
+    }
+    session.set(gate, 0);
+    assert_eq!(session.wait(held[5]).status, 0);
+    let after = session.enqueue(queue, &[beyond], marker());
+    assert_eq!(session.wait(after).status, WAIT_LIST_FAILED);
+    session.ping();
+}
+
+#[test]
 fn too_much_held_ends_in_out_of_host_memory() {
     let limits = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(limits.path(), "[sessions]\nheld_commands = 10\n").unwrap();

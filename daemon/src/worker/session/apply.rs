@@ -5,6 +5,7 @@
 //! that goes wrong is the status of an event, an answer or a notice.
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -83,7 +84,13 @@ fn enqueue(
     let waits = waited_for(&core, &enqueue.wait)?;
     let profiling = queue.native().is_ok_and(NativeQueue::is_profiling);
     let command = Command::new(id, prepared.kind, profiling, &shared.outbox);
-    if core.room(shared).is_err() {
+    if let Err(full) = core.room(shared) {
+        // The client may still name it, so it is there, as a failure; but not without end.
+        if core.graph.events() / 2 >= shared.limits.objects {
+            return Err(full);
+        }
+        core.graph.add_user_event(id, Arc::clone(&command))?;
+        core.graph.failed(id, &mut VecDeque::new());
         drop(core);
         command.finish(Status::OUT_OF_HOST_MEMORY, "too many objects".into());
         return Ok(());
