@@ -4,8 +4,8 @@
 //! Specification: "Event Objects". Invariant: an event finishes once; callbacks run once each, on the
 //! callback thread, after everything that the event's completion promises is in place.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use causeway_proto::command::{CreateUserEvent, ObjectKind, SetUserEventStatus, command::Kind};
@@ -34,6 +34,10 @@ pub enum Hold {
 /// the status, and what a small read brought.
 pub(super) type Finisher = Box<dyn FnOnce(Status, &Bytes) + Send>;
 
+/// What the application put before a gated command by its wait list or a barrier, as far as that is
+/// gated too.
+pub(super) type GatedBy = Box<[Weak<Event>]>;
+
 /// See the module.
 pub struct Event {
     pub(crate) binding: Binding,
@@ -41,8 +45,8 @@ pub struct Event {
     context: Arc<Context>,
     queue: Option<Arc<Queue>>,
     command: u32,
-    // Whether an unset user event of the application may hold it back.
-    gated: bool,
+    // There when an unset user event of the application may hold it back.
+    gated: Option<GatedBy>,
     status: AtomicI32,
     state: Mutex<State>,
     // For user events, which no session wakes.
@@ -71,7 +75,7 @@ impl Event {
     pub(super) fn of_command(
         queue: &Arc<Queue>,
         command: u32,
-        gated: bool,
+        gated: Option<GatedBy>,
         hold: Vec<Hold>,
         finisher: Option<Finisher>,
     ) -> Arc<Event> {
@@ -134,7 +138,7 @@ impl Event {
             context: context.clone(),
             queue: None,
             command: CL_COMMAND_USER,
-            gated,
+            gated: gated.then(GatedBy::default),
             status: AtomicI32::new(CL_SUBMITTED),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -206,7 +210,12 @@ impl Event {
     /// Whether it is incomplete and may wait for the application itself.
     #[must_use]
     pub fn is_gated(&self) -> bool {
-        self.gated && !self.is_done()
+        self.gated.is_some() && !self.is_done()
+    }
+
+    /// What its wait list and barriers put before it, as far as that was gated and still exists.
+    pub(super) fn gated_by(&self) -> impl Iterator<Item = Arc<Event>> + '_ {
+        self.gated.iter().flatten().filter_map(Weak::upgrade)
     }
 
     /// Queued, submitted, started, ended in device nanoseconds; none before a successful end, for

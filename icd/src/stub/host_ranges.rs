@@ -9,16 +9,19 @@
 //! failure of a read is not made a failure of a write that the application did not tie to it.
 //!
 //! Invariant: no edge that can block for ever is invented. A read that may wait for the application
-//! itself (an unset user event) holds back only a write that may wait for the application as well.
+//! itself (an unset user event) holds back only a write that the application put behind it: by an
+//! in-order queue, a barrier or a wait list, directly or through others.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
+use causeway_proto::id::EventId;
 use causeway_proto::region::Region;
 use parking_lot::Mutex;
 
 use super::range_table::RangeTable;
-use super::{Context, Event, next_id};
+use super::{Event, Queue, next_id, precedence};
 use crate::error::ClResult;
 
 /// The process's table of such ranges.
@@ -31,6 +34,7 @@ pub struct HostRanges {
 
 #[derive(Debug)]
 struct Pending {
+    id: EventId,
     command: Weak<Event>,
     // Held to keep them closed.
     gates: Vec<Arc<Gate>>,
@@ -65,6 +69,7 @@ impl HostRanges {
     /// key is dropped.
     fn begin(&self, key: u64, addresses: Region, command: &Arc<Event>) {
         let pending = Pending {
+            id: command.id(),
             command: Arc::downgrade(command),
             gates: Vec::new(),
         };
@@ -81,51 +86,51 @@ impl HostRanges {
         }
     }
 
-    /// What a write from these addresses must wait for before its bytes are taken: an event that
-    /// completes once every incomplete command that writes them has ended. `gated`: whether the write
-    /// itself may wait for the application.
+    /// What a write from these addresses, about to be enqueued on `queue` with this wait list, must wait
+    /// for before its bytes are taken: an event that completes once the commands that write them before
+    /// it have ended.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session of `context` is lost.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session of the queue is lost.
     pub fn gate(
         &self,
         addresses: &Region,
-        gated: bool,
-        context: &Arc<Context>,
+        queue: &Arc<Queue>,
+        wait: &[Arc<Event>],
     ) -> ClResult<Option<Arc<Event>>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
-        let (mut found, mut found_gated) = (false, false);
-        self.meet(addresses, gated, |pending| {
-            found = true;
-            found_gated |= pending.is_gated();
+        let mut commands = Vec::new();
+        self.meet(addresses, |pending| {
+            commands.extend(pending.command.upgrade())
         });
-        if !found {
+        let (mut gated, mut free) = (HashSet::new(), HashSet::new());
+        for command in &commands {
+            let found = if command.is_gated() {
+                &mut gated
+            } else {
+                &mut free
+            };
+            found.insert(command.id());
+        }
+        precedence::retain_before(&mut gated, queue, wait);
+        if free.is_empty() && gated.is_empty() {
             return Ok(None);
         }
         // Made without the lock, since this sends; who ended meanwhile need not be waited for.
-        let event = Event::gate(context, found_gated)?;
+        let event = Event::gate(queue.context(), !gated.is_empty())?;
         let gate = Arc::new(Gate(event.clone()));
-        self.meet(addresses, gated, |pending| pending.gates.push(gate.clone()));
+        self.meet(addresses, |pending| {
+            if free.contains(&pending.id) || gated.contains(&pending.id) {
+                pending.gates.push(gate.clone());
+            }
+        });
         Ok(Some(event))
     }
 
-    fn meet(&self, addresses: &Region, gated: bool, mut each: impl FnMut(&mut Pending)) {
-        let mut table = self.table.lock();
-        for pending in table.overlapping(addresses) {
-            if gated || !pending.is_gated() {
-                each(pending);
-            }
-        }
-    }
-}
-
-impl Pending {
-    fn is_gated(&self) -> bool {
-        self.command
-            .upgrade()
-            .is_some_and(|command| command.is_gated())
+    fn meet(&self, addresses: &Region, each: impl FnMut(&mut Pending)) {
+        self.table.lock().overlapping(addresses).for_each(each);
     }
 }
 

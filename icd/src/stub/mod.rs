@@ -20,6 +20,7 @@ mod link;
 mod map_table;
 mod mapped;
 mod platform;
+mod precedence;
 mod presented;
 pub mod program;
 mod queue;

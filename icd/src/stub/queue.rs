@@ -16,7 +16,7 @@ use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
 use parking_lot::Mutex;
 
-use super::event::Finisher;
+use super::event::{Finisher, GatedBy};
 use super::{Binding, Context, Device, Event, Hold, next_id};
 use crate::error::{ClResult, Status};
 
@@ -210,6 +210,19 @@ impl Queue {
         order.would_gate(self.is_in_order(), Place::Ordinary, wait)
     }
 
+    /// The incomplete commands that the application may hold back, oldest first.
+    pub(super) fn gated_events(&self) -> Vec<Arc<Event>> {
+        self.order.lock().gated.incomplete()
+    }
+
+    /// Those of them that the queue's order puts before an ordinary command enqueued now.
+    pub(super) fn gated_before_next(&self) -> Vec<Arc<Event>> {
+        let mut order = self.order.lock();
+        order
+            .earlier_gated(self.is_in_order(), Place::Ordinary)
+            .incomplete()
+    }
+
     /// Whether everything enqueued so far whose end the application can see has ended.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
@@ -262,7 +275,10 @@ impl Queue {
         let wait = self.fold(wait)?;
         let mut order = self.order.lock();
         let place = Place::of(&operation, wait.is_empty());
-        let gated = order.would_gate(self.is_in_order(), place, &wait);
+        let gated = order
+            .would_gate(self.is_in_order(), place, &wait)
+            .then(|| order.gated_by(self.is_in_order(), place, &wait));
+        let is_gated = gated.is_some();
         let finisher = self.count_visible(visible, finisher);
         let event = Event::of_command(self, command, gated, hold, finisher);
         let kind = Kind::Enqueue(Enqueue {
@@ -281,7 +297,7 @@ impl Queue {
             return Err(error.into());
         }
         event.submitted();
-        order.push(&event, gated, place);
+        order.push(&event, is_gated, place);
         Ok(event)
     }
 
@@ -374,14 +390,33 @@ impl Queue {
 
 impl Order {
     fn would_gate(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> bool {
+        wait.iter().any(|event| event.is_gated())
+            || self.earlier_gated(in_order, place).any_incomplete()
+    }
+
+    // What of this queue a command at that place comes after, among what the application holds back.
+    fn earlier_gated(&mut self, in_order: bool, place: Place) -> &mut Recent {
         let after_all =
             in_order || matches!(place, Place::AfterAll | Place::Barrier { after_all: true });
-        let earlier = if after_all {
+        if after_all {
             &mut self.gated
         } else {
             &mut self.gated_barriers
-        };
-        wait.iter().any(|event| event.is_gated()) || earlier.any_incomplete()
+        }
+    }
+
+    // What a gated command notes as before it; an in-order queue's own order needs no note.
+    fn gated_by(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> GatedBy {
+        let mut gated_by: Vec<Weak<Event>> = wait
+            .iter()
+            .filter(|event| event.is_gated())
+            .map(Arc::downgrade)
+            .collect();
+        if !in_order {
+            let earlier = &self.earlier_gated(in_order, place).events;
+            gated_by.extend(earlier.iter().filter(|event| is_incomplete(event)).cloned());
+        }
+        gated_by.into()
     }
 
     fn push(&mut self, event: &Arc<Event>, gated: bool, place: Place) {
@@ -399,6 +434,11 @@ impl Recent {
     fn any_incomplete(&mut self) -> bool {
         self.drop_done();
         !self.events.is_empty()
+    }
+
+    fn incomplete(&self) -> Vec<Arc<Event>> {
+        let alive = self.events.iter().filter_map(Weak::upgrade);
+        alive.filter(|event| !event.is_done()).collect()
     }
 
     fn push(&mut self, event: &Arc<Event>) {

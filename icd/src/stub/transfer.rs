@@ -106,7 +106,7 @@ impl Transfer {
     /// As [`Queue::submit`].
     pub fn write(mut self, queue: &Arc<Queue>) -> ClResult<Written> {
         let gated = queue.would_gate(&self.wait);
-        let gate = HostRanges::of_process().gate(&self.host.addresses(), gated, queue.context())?;
+        let gate = HostRanges::of_process().gate(&self.host.addresses(), queue, &self.wait)?;
         let taken = self.rides_along() && !gated && gate.is_none();
         self.wait.extend(gate);
         let (contents, upload) = if taken {
