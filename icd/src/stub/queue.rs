@@ -291,6 +291,8 @@ impl Queue {
         prepare(&event).inspect_err(|_| event.discard())?;
         link.expect(event.clone());
         if let Err(error) = link.session().send(&kind) {
+            // The withdrawal may wait for a lane.
+            drop(order);
             link.forget(event.id());
             link.session().withdraw(event.id());
             event.discard();

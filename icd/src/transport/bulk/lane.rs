@@ -215,7 +215,7 @@ impl Bulk {
     fn leave(&self, done: impl FnOnce(&mut super::Table) -> Outcome) -> Outcome {
         let mut state = self.state.lock();
         let outcome = done(&mut state.table);
-        if state.table.is_closed() && state.table.is_quiet() {
+        if state.table.is_quiet() {
             self.quiet.notify_all();
         }
         outcome

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use causeway_proto::command::Completion;
 use causeway_proto::id::EventId;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::memory::HostRegion;
 use self::table::{Keep, Table};
@@ -84,9 +84,18 @@ impl Bulk {
         added
     }
 
-    /// Forgets a transfer whose command was not sent after all.
+    /// Forgets a transfer whose command was not sent after all. Sending may have failed behind part of
+    /// it; then a lane may be in its memory, and this waits until it has left. Short: only a session
+    /// that has failed fails so, and that shuts the lanes' sockets.
     pub(super) fn withdraw(&self, event: EventId) {
-        self.state.lock().table.withdraw(event);
+        let mut state = self.state.lock();
+        let (inside, keep) = state.table.withdraw(event);
+        if inside {
+            self.wait_while_touched(&mut state);
+        }
+        drop(state);
+        // Letting go may send: not under the lock.
+        drop(keep);
     }
 
     /// A completion has come: gives it back if the application may hear of it now.
@@ -113,11 +122,14 @@ impl Bulk {
 
     /// After [`Bulk::shut_down`]: waits until no lane is in the application's memory.
     pub(super) fn wait_until_quiet(&self) {
-        let mut state = self.state.lock();
-        let quiet = |state: &mut State| !state.table.is_quiet();
+        self.wait_while_touched(&mut self.state.lock());
+    }
+
+    fn wait_while_touched(&self, state: &mut MutexGuard<'_, State>) {
+        let touched = |state: &mut State| !state.table.is_quiet();
         if self
             .quiet
-            .wait_while_for(&mut state, quiet, LEAVE_LIMIT)
+            .wait_while_for(state, touched, LEAVE_LIMIT)
             .timed_out()
         {
             tracing::error!(

@@ -109,10 +109,16 @@ impl Table {
         !self.closed
     }
 
-    /// The command was never sent.
-    pub(super) fn withdraw(&mut self, event: EventId) {
-        self.uploads.remove(&event);
-        self.downloads.remove(&event);
+    /// The command was not sent, or not wholly. No lane enters its memory any more; says whether one is
+    /// inside, which leaves before the table is quiet, and gives back what the upload kept.
+    #[must_use]
+    pub(super) fn withdraw(&mut self, event: EventId) -> (bool, Option<Keep>) {
+        self.ready.retain(|ready| *ready != event);
+        let upload = self.uploads.remove(&event);
+        let download = self.downloads.remove(&event);
+        let touching = upload.as_ref().map_or(0, |upload| upload.touching)
+            + download.map_or(0, |download| download.touching);
+        (touching > 0, upload.and_then(|upload| upload.keep))
     }
 
     /// The worker can take bytes up to `offset`. Says how many chunks that allows.
@@ -444,6 +450,36 @@ mod tests {
                 prop_assert_eq!(table.is_quiet(), inside == 0);
             }
         }
+    }
+
+    #[test]
+    fn a_withdrawn_transfer_is_entered_no_more_and_tells_who_is_inside() {
+        let mut table = Table::default();
+        let keep: Keep = Arc::new(());
+        table.add_upload(EVENT, region(), keep.clone());
+        table.handle_credit(EVENT, TOTAL);
+        let chunk = table.next_chunk().unwrap();
+        let (inside, kept) = table.withdraw(EVENT);
+        assert!(inside && kept.is_some());
+        assert!(table.next_chunk().is_none());
+        assert!(!table.is_quiet());
+        assert!(table.chunk_sent(chunk.event).completion.is_none());
+        assert!(table.is_quiet());
+
+        table.add_download(EventId(2), region());
+        assert!(matches!(
+            table.handle_data(EventId(2), 0, 1),
+            Destination::Memory(_)
+        ));
+        assert!(table.withdraw(EventId(2)).0);
+        assert!(matches!(
+            table.handle_data(EventId(2), 1, 1),
+            Destination::Nowhere
+        ));
+        assert!(!table.is_quiet());
+        table.data_done(EventId(2));
+        assert!(table.is_quiet());
+        assert!(!table.withdraw(EventId(3)).0);
     }
 
     #[test]
