@@ -35,6 +35,8 @@ pub(crate) struct Outbox {
     under_way: AtomicUsize,
     state: Mutex<State>,
     flood: Condvar,
+    // The sender has left.
+    free: Condvar,
 }
 
 #[derive(Default)]
@@ -74,6 +76,7 @@ impl Outbox {
             under_way: AtomicUsize::new(0),
             state: Mutex::default(),
             flood: Condvar::new(),
+            free: Condvar::new(),
         }
     }
 
@@ -173,9 +176,14 @@ impl Outbox {
         std::mem::take(&mut self.state.lock().spent)
     }
 
-    /// Text waits in the capture; called by the thread that watches it.
+    /// Text waits in the capture; called by the thread that watches it. Returns when some of it has been
+    /// taken, by this thread or by a sender, so that the caller does not find the same text over and over.
     pub(crate) fn text_waits(&self) {
-        self.put(|_| {});
+        let mut state = self.state.lock();
+        while state.sending {
+            self.free.wait(&mut state);
+        }
+        self.send(state);
     }
 
     /// What kernels print.
@@ -215,6 +223,7 @@ impl Outbox {
             // The common case, one completion and nothing since, ends without another drain.
             if !state.batch.has_something() {
                 state.sending = false;
+                self.free.notify_one();
                 return;
             }
         }
@@ -232,5 +241,50 @@ impl Something for EventBatch {
             && self.answers.is_empty()
             && self.notices.is_empty()
             && self.printed.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// Holds each batch until the test has met it twice: when it comes, and to let it go.
+    struct Gate(Barrier, Mutex<Vec<EventBatch>>);
+
+    impl EventSink for Gate {
+        fn send(&self, batch: EventBatch) {
+            self.0.wait();
+            self.0.wait();
+            self.1.lock().push(batch);
+        }
+    }
+
+    #[test]
+    fn text_waits_for_the_sender_and_goes_after_it() {
+        let (read, write) = rustix::pipe::pipe_with(
+            rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK,
+        )
+        .unwrap();
+        let gate = Arc::new(Gate(Barrier::new(2), Mutex::default()));
+        let sink: Arc<dyn EventSink> = Arc::<Gate>::clone(&gate);
+        let outbox = Outbox::new(sink, Printed::new(Some(read)));
+        outbox.printed().expect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| outbox.notice(Notice::default()));
+            gate.0.wait();
+            // The sender is inside the sink. What is printed now finds it there.
+            rustix::io::write(&write, b"text").unwrap();
+            let watcher = scope.spawn(|| outbox.text_waits());
+            assert!(!watcher.is_finished());
+            gate.0.wait();
+            gate.0.wait();
+            gate.0.wait();
+            watcher.join().unwrap();
+        });
+        let batches = gate.1.lock();
+        assert_eq!(batches.len(), 2);
+        assert!(batches[0].printed.is_empty());
+        assert_eq!(&batches[1].printed[0][..], b"text");
     }
 }

@@ -15,6 +15,9 @@ use rustix::io::{Errno, read};
 
 /// Text is taken in pieces of this size.
 const PIECE: usize = 64 << 10;
+/// So much text goes into one batch at most. More than the pipe holds, so what was printed before a batch
+/// was begun is in it, however much is printed meanwhile.
+const MOST: usize = 1 << 20;
 
 /// The captured standard output.
 #[derive(Debug)]
@@ -45,25 +48,28 @@ impl Printed {
         has(b"printf") || has(b"##")
     }
 
-    /// The text that has come so far.
+    /// The text that has come so far, up to about [`MOST`] bytes; the rest stays in the pipe.
     pub(crate) fn drain(&self) -> Vec<Bytes> {
         let mut text = Vec::new();
         if !self.expected.load(Ordering::Acquire) {
             return text;
         }
         let Some(pipe) = &self.pipe else { return text };
-        loop {
+        let mut taken = 0;
+        while taken < MOST {
             let mut piece = vec![0u8; PIECE];
             match read(pipe, &mut piece) {
-                Ok(0) => return text,
+                Ok(0) => break,
                 Ok(n) => {
+                    taken += n;
                     piece.truncate(n);
                     text.push(Bytes::from(piece));
                 }
                 Err(Errno::INTR) => {}
-                Err(_) => return text,
+                Err(_) => break,
             }
         }
+        text
     }
 
     /// Waits until there is text. `false`: there will never be any.
@@ -74,9 +80,10 @@ impl Printed {
             Ok(_) => {
                 // Text before any program was expected to print (a driver's greeting): take it anyway.
                 self.expect();
-                !fds[0]
-                    .revents()
-                    .intersects(PollFlags::ERR | PollFlags::NVAL)
+                let seen = fds[0].revents();
+                // Hung up and nothing left: the process has closed its standard output.
+                let over = seen.contains(PollFlags::HUP) && !seen.contains(PollFlags::IN);
+                !over && !seen.intersects(PollFlags::ERR | PollFlags::NVAL)
             }
             Err(Errno::INTR) => true,
             Err(_) => false,
@@ -98,6 +105,39 @@ mod tests {
         printed.expect();
         assert_eq!(printed.drain(), [Bytes::from_static(b"one")]);
         assert!(printed.drain().is_empty());
+    }
+
+    #[test]
+    fn a_batch_takes_no_more_than_its_share() {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        let printed = Printed::new(Some(read));
+        printed.expect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Prints without pause, as fast as it is read.
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = rustix::io::write(&write, &[b'x'; PIECE]);
+                }
+            });
+            for _ in 0..4 {
+                let text: usize = printed.drain().iter().map(Bytes::len).sum();
+                assert!(text < MOST + PIECE, "{text}");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        while !printed.drain().is_empty() {}
+    }
+
+    #[test]
+    fn a_closed_output_is_not_waited_for() {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        let printed = Printed::new(Some(read));
+        rustix::io::write(&write, b"one").unwrap();
+        drop(write);
+        assert!(printed.wait());
+        assert_eq!(printed.drain().len(), 1);
+        assert!(!printed.wait());
     }
 
     #[test]
