@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use causeway_proto::status::Status;
 use opencl_sys::{
-    CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, CL_PROFILING_COMMAND_END,
-    CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START, CL_PROFILING_COMMAND_SUBMIT, cl_event,
+    CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, CL_EVENT_COMMAND_QUEUE,
+    CL_PROFILING_COMMAND_END, CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START,
+    CL_PROFILING_COMMAND_SUBMIT, cl_event,
 };
 use parking_lot::Mutex;
 
@@ -158,6 +159,29 @@ impl Event {
         ask().ok().map(|()| value)
     }
 
+    /// Its queue as a key; its own handle where the driver does not say.
+    fn queue_key(&self) -> QueueKey {
+        let mut queue: *mut c_void = null_mut();
+        let mut ask = || -> Result<(), Status> {
+            // SAFETY: a live event and room for the handle of the answer.
+            check(unsafe {
+                cl!(clGetEventInfo(
+                    self.raw,
+                    CL_EVENT_COMMAND_QUEUE,
+                    size_of::<*mut c_void>(),
+                    (&raw mut queue).cast(),
+                    null_mut()
+                ))
+            })
+        };
+        let asked = ask();
+        if asked.is_ok() && !queue.is_null() {
+            queue.addr()
+        } else {
+            self.raw.addr()
+        }
+    }
+
     /// Whether the driver shows it as ended; no synchronisation point.
     pub(super) fn looks_ended(&self) -> bool {
         // An event that cannot be asked will not answer later either; the wait tells why.
@@ -194,10 +218,11 @@ impl Drop for Event {
     }
 }
 
-/// Has `listener` hear of the end of its event, once. It may hear of it before this returns.
+/// Has `listener` hear of the end of its event, once. It may hear of it before this returns. Where the
+/// driver refuses to call back, we look for the end ourselves.
 ///
 /// # Errors
-/// What the driver says; the listener then hears nothing.
+/// Nobody can look; the listener then hears nothing.
 pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
     let Some(event) = listener.event() else {
         return Err(Status::INVALID_OPERATION);
@@ -217,9 +242,10 @@ pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
             ))
         })
     };
-    register().inspect_err(|_| {
+    register().or_else(|_| {
         // SAFETY: the registration failed, so the reference is still ours.
-        drop(unsafe { Arc::from_raw(user_data) });
+        let listener = unsafe { Arc::from_raw(user_data) };
+        watch::add(event.queue_key(), listener as Arc<dyn Listener>)
     })
 }
 

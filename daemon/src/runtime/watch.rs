@@ -1,4 +1,4 @@
-//! Hearing of the ends of commands where the driver's callbacks come late: by looking.
+//! Hearing of the ends of commands where the driver's callbacks come late or not at all: by looking.
 //!
 //! NVIDIA's driver calls back from a thread that sleeps up to a millisecond between its looks, one
 //! event at a time; that is a hundred times what a small command takes. So a thread of our own asks for

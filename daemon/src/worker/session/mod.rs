@@ -245,10 +245,19 @@ impl Session {
     }
 }
 
-/// Starts a thread that the session cannot do without.
+/// Ends the process, which serves only this session: something is missing that the client would wait for
+/// in vain. Without destructors, because a driver's may wait as well.
+pub(crate) fn broken(what: &str) -> ! {
+    tracing::error!(what, "the session cannot go on");
+    std::process::abort()
+}
+
+/// Starts a thread that the session cannot do without; if there is none to be had, the session ends.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
     let started = std::thread::Builder::new().name(name.into()).spawn(work);
     if let Err(error) = started {
-        tracing::error!(%error, name, "a thread of the session could not be started");
+        broken(&format!(
+            "the thread {name:?} could not be started: {error}"
+        ));
     }
 }

@@ -243,15 +243,10 @@ impl Drop for Runner<'_> {
     }
 }
 
-/// Has `listener` hear of its native event's end.
+/// Has `listener` hear of its native event's end. Ends the session if nobody can tell it.
 pub(crate) fn watch<L: Listener>(listener: &Arc<L>) {
-    if listen(listener).is_err() {
-        // A driver without callbacks for this event: a thread waits in its place.
-        let listener = Arc::clone(listener);
-        super::spawn("wait", move || {
-            let waited = listener.event().map_or(Ok(()), Event::wait);
-            listener.ended(waited.err().unwrap_or(Status::SUCCESS));
-        });
+    if let Err(status) = listen(listener) {
+        super::broken(&format!("a command's end cannot be heard of: {status:?}"));
     }
 }
 

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use causeway_proto::id::ProgramId;
 use parking_lot::{Condvar, Mutex};
 
+use crate::worker::session::broken;
+
 const THREADS: usize = 4;
 
 /// The builder of one session.
@@ -60,8 +62,11 @@ impl Builder {
             let spawned = std::thread::Builder::new()
                 .name("build".into())
                 .spawn(move || serve(&shared));
-            if spawned.is_err() {
+            if let Err(error) = spawned {
                 pool.threads -= 1;
+                if pool.threads == 0 {
+                    broken(&format!("no thread for builds could be started: {error}"));
+                }
             }
         }
         wake.notify_one();
