@@ -35,7 +35,7 @@ pub struct Header {
     pub transfer: EventId,
     /// A packed offset; see [`Kind`].
     pub offset: u64,
-    /// Bytes that follow; 0 but for [`Kind::Data`].
+    /// Bytes that follow: at least one for [`Kind::Data`], else 0.
     pub length: u32,
 }
 
@@ -48,7 +48,7 @@ pub enum BadHeader {
     /// Unknown kind.
     #[error("bulk header of unknown kind {0}")]
     Kind(u8),
-    /// Longer than a chunk, or a length where none belongs.
+    /// Longer than a chunk, data without bytes, or a length where none belongs.
     #[error("bulk header with length {0}")]
     Length(u32),
     /// `offset + length` overflows.
@@ -90,7 +90,7 @@ impl Header {
         };
         let length = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
         let fits = if kind == Kind::Data {
-            length as usize <= BULK_CHUNK
+            (1..=BULK_CHUNK).contains(&(length as usize))
         } else {
             length == 0
         };
@@ -117,12 +117,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 0..=BULK_CHUNK as u32) {
+        fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 1..=BULK_CHUNK as u32) {
             for kind in [Kind::Data, Kind::Credit, Kind::Cancel] {
                 let length = if kind == Kind::Data { length } else { 0 };
                 let header = Header { kind, transfer: EventId(transfer), offset, length };
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
             }
+        }
+
+        #[test]
+        fn data_has_bytes(transfer: u64, offset: u64) {
+            let header = Header { kind: Kind::Data, transfer: EventId(transfer), offset, length: 0 };
+            prop_assert_eq!(Header::decode(&header.encode()), Err(BadHeader::Length(0)));
         }
 
         #[test]

@@ -9,7 +9,7 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
@@ -33,6 +33,7 @@ struct Mapped {
     transfer: Transfer,
     window: Window,
     event: Arc<Event>,
+    over: AtomicBool,
 }
 
 impl Mapped {
@@ -51,6 +52,7 @@ impl Mapped {
             // SAFETY: the mapping holds the region from its first byte on, until `give_back`.
             window: unsafe { Window::new(pointer, region) },
             event: Arc::new(event),
+            over: AtomicBool::new(false),
         })
     }
 
@@ -63,8 +65,17 @@ impl Mapped {
         unsafe { queue.unmap(memory, self.window.first(), &WaitList::default()) }
     }
 
+    /// Whether the caller is the one to end the transfer. A client may send a cancellation on one lane
+    /// while the last bytes arrive on another.
+    fn first_to_end(&self) -> bool {
+        !self.over.swap(true, Ordering::AcqRel)
+    }
+
     /// All bytes are where they belong: unmaps, and lets the queue's successors go.
     fn finish(&self) {
+        if !self.first_to_end() {
+            return;
+        }
         let command = &self.transfer.command;
         let mut runner = Runner::new(&self.transfer.shared);
         runner.touch(&self.transfer.queue);
@@ -162,6 +173,9 @@ impl Listener for DirectWrite {
 impl DirectWrite {
     /// The client gave the write up: its bytes will not come.
     fn abandon(&self) {
+        if !self.mapped.first_to_end() {
+            return;
+        }
         let _ = self.mapped.give_back();
         self.mapped.transfer.fail(Status::OUT_OF_RESOURCES);
     }

@@ -1,7 +1,8 @@
 //! What waits to be sent on the bulk connections: one queue for all lanes.
 //!
 //! Lanes pull, so a slow one does not hold up a transfer. Credit and cancellations go before data.
-//! Invariant: an item is given to exactly one lane; with no lane connected everything waits.
+//! Invariant: an item is given to exactly one lane; with no lane connected everything waits, up to a
+//! bound for what finished commands leave behind.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -13,6 +14,11 @@ use parking_lot::{Condvar, Mutex};
 
 use super::direct::DirectRead;
 use super::staged::StagedChunk;
+use crate::worker::session::broken;
+
+/// So many credits and cancellations wait at most. Those of commands under way are fewer; a cancellation
+/// outlives its command, and a client that takes none of so many is not one of ours.
+const MOST_WORDS: usize = 1 << 20;
 
 /// One thing to send.
 pub(super) enum Item {
@@ -55,13 +61,27 @@ impl Outgoing {
     }
 
     fn word(&self, kind: Kind, transfer: EventId, offset: u64) {
-        self.state.lock().words.push_back(Header {
+        let header = Header {
             kind,
             transfer,
             offset,
             length: 0,
-        });
+        };
+        if !self.push(header) {
+            broken("the client takes nothing from its bulk connections");
+        }
+    }
+
+    /// Whether there was room.
+    fn push(&self, header: Header) -> bool {
+        let mut state = self.state.lock();
+        if state.words.len() >= MOST_WORDS {
+            return false;
+        }
+        state.words.push_back(header);
+        drop(state);
         self.wake.notify_one();
+        true
     }
 
     /// A mapped read, cut into chunks as lanes ask for them.
@@ -117,5 +137,27 @@ impl Outgoing {
     pub(super) fn look(&self) {
         drop(self.state.lock());
         self.wake.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_nobody_takes_are_bounded() {
+        let outgoing = Outgoing::default();
+        let word = Header {
+            kind: Kind::Cancel,
+            transfer: EventId(1),
+            offset: 0,
+            length: 0,
+        };
+        for _ in 0..MOST_WORDS {
+            assert!(outgoing.push(word));
+        }
+        assert!(!outgoing.push(word));
+        assert!(matches!(outgoing.next(|| false), Some(Item::Word(_))));
+        assert!(outgoing.push(word));
     }
 }
