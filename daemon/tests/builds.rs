@@ -289,3 +289,25 @@ fn questions_about_kernels_and_timers_are_answered() {
         "{answer:?}"
     );
 }
+
+#[test]
+fn a_build_cannot_ask_which_files_the_node_has() {
+    let daemon = Daemon::start();
+    let mut session = daemon.session();
+    let context = session.context();
+    let asking = |rest: &str| {
+        format!(
+            "#ifdef __has_include\n#error there is such an operator\n#endif\n\
+             #define PASTE(a, b) a##b\nkernel void PASTE(f, g)(global int *x) {{ }}\n{rest}"
+        )
+    };
+    let (program, answer) = session.build(context, &asking(""), "");
+    assert_eq!(answer.status, 0, "{answer:?}");
+    session.kernel(program, "fg");
+    // Whether there is such a file makes no difference.
+    let pasted = |file: &str| asking(&format!("#if PASTE(__has_inc, lude)(\"{file}\")\n#endif\n"));
+    for file in ["/etc/passwd", "/no/such/file"] {
+        let (_, answer) = session.build(context, &pasted(file), "");
+        assert_ne!(answer.status, 0, "{answer:?}");
+    }
+}

@@ -35,6 +35,22 @@ pub fn words(options: &str) -> Vec<&str> {
     words
 }
 
+/// `source` with line splices taken out and every spelling of `#` made one.
+#[must_use]
+pub fn plain(source: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(source.len());
+    let mut text = Text { source, at: 0 };
+    while let Some(byte) = text.peek() {
+        if text.take_hash() {
+            out.push(b'#');
+        } else {
+            out.push(byte);
+            text.at += 1;
+        }
+    }
+    out
+}
+
 /// An include directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Include {
@@ -114,6 +130,32 @@ struct Text<'a> {
     at: usize,
 }
 
+/// The length of the line splice that `rest` begins with. As Clang has it: blanks may stand before the
+/// newline, which is any of LF, CR, and both in either order.
+fn splice(rest: &[u8]) -> Option<usize> {
+    let mark = if rest.starts_with(b"\\") {
+        1
+    } else if rest.starts_with(b"??/") {
+        3
+    } else {
+        return None;
+    };
+    let blanks = rest[mark..]
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'\t' | 0x0b | 0x0c))
+        .count();
+    let at = mark + blanks;
+    match (rest.get(at)?, rest.get(at + 1)) {
+        (b'\n', Some(b'\r')) | (b'\r', Some(b'\n')) => Some(at + 2),
+        (b'\n' | b'\r', _) => Some(at + 1),
+        _ => None,
+    }
+}
+
+fn ends_line(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\r')
+}
+
 impl Text<'_> {
     fn rest(&self) -> &[u8] {
         &self.source[self.at..]
@@ -123,11 +165,7 @@ impl Text<'_> {
     fn peek(&mut self) -> Option<u8> {
         loop {
             let rest = self.rest();
-            let splice: Option<usize> = [&b"\\\n"[..], b"\\\r\n", b"??/\n", b"??/\r\n"]
-                .iter()
-                .find(|s| rest.starts_with(s))
-                .map(|s| s.len());
-            match splice {
+            match splice(rest) {
                 Some(length) => self.at += length,
                 None => return rest.first().copied(),
             }
@@ -160,7 +198,7 @@ impl Text<'_> {
     fn skip_blanks(&mut self) {
         loop {
             match self.peek() {
-                Some(b' ' | b'\t' | 0x0b | 0x0c | b'\r') => self.at += 1,
+                Some(b' ' | b'\t' | 0x0b | 0x0c) => self.at += 1,
                 Some(b'/') if self.take(b"/*") => self.skip_comment(),
                 _ => return,
             }
@@ -198,7 +236,7 @@ impl Text<'_> {
         let mut name = Vec::new();
         loop {
             match self.peek()? {
-                b'\n' => return None,
+                byte if ends_line(byte) => return None,
                 byte if byte == close => {
                     self.at += 1;
                     let name = String::from_utf8(name).ok()?;
@@ -220,10 +258,10 @@ impl Text<'_> {
         let mut quote = None;
         while let Some(byte) = self.peek() {
             match (quote, byte) {
-                (_, b'\n') => return,
+                (_, b'\n' | b'\r') => return,
                 (Some(_), b'\\') => {
                     self.at += 1;
-                    if self.peek().is_some_and(|b| b != b'\n') {
+                    if self.peek().is_some_and(|b| !ends_line(b)) {
                         self.at += 1;
                     }
                     continue;
@@ -236,7 +274,7 @@ impl Text<'_> {
                         continue;
                     }
                     if self.take(b"//") {
-                        while self.peek().is_some_and(|b| b != b'\n') {
+                        while self.peek().is_some_and(|b| !ends_line(b)) {
                             self.at += 1;
                         }
                         return;

@@ -265,7 +265,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
 }
 
 fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes) -> Program {
-    if source::includes(&text) {
+    if source::asks(&text) {
         let mut program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
         // A copy: a slice would keep the whole batch alive.
         program.source = Some(Bytes::copy_from_slice(&text));

@@ -6,6 +6,10 @@
 //! ever reached, and line numbers stay. Options that name files or folders are taken out: they mean
 //! the client's file system, and only the client can serve them.
 //!
+//! `__has_include` and its kin would tell which files the node has. They are undefined before any text
+//! that names them or could make up their names; to a program this is a compiler that has no such
+//! operators.
+//!
 //! What it is not: no preprocessor. It sees directives as the compiler does (after line splices,
 //! comments, digraphs and trigraphs) and nothing else; the argument of a directive that is itself a
 //! macro counts as unknown.
@@ -13,12 +17,30 @@
 
 use std::borrow::Cow;
 
-use causeway_proto::source::{Includes, words};
+use causeway_proto::source::{Includes, plain, words};
 
-/// `source` with every include directive replaced that does not name one of `headers`.
+/// Takes the operators away without a word in the log, and leaves the line numbers as they were.
+const WITHOUT_OPERATORS: &[u8] = b"#pragma clang diagnostic push\n\
+#pragma clang diagnostic ignored \"-Wbuiltin-macro-redefined\"\n\
+#undef __has_include\n#undef __has_include_next\n#undef __has_embed\n\
+#pragma clang diagnostic pop\n#line 1\n";
+
+/// Whether `text` names an operator that asks for files, or can make up a name by pasting.
+fn asks_for_files(text: &[u8]) -> bool {
+    let text = plain(text);
+    let has = |word: &[u8]| text.windows(word.len()).any(|w| w == word);
+    has(b"has_include") || has(b"has_embed") || has(b"##")
+}
+
+/// `source` with every include directive replaced that does not name one of `headers`, and without
+/// operators that ask for files.
 pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&str]) -> Cow<'a, [u8]> {
     let mut out: Vec<u8> = Vec::new();
     let mut copied = 0;
+    // Once: what was sealed before begins with it.
+    if asks_for_files(source) && !source.starts_with(WITHOUT_OPERATORS) {
+        out.extend_from_slice(WITHOUT_OPERATORS);
+    }
     for found in Includes::of(source) {
         if found
             .header
@@ -39,19 +61,20 @@ pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&str]) -> Cow<'a, [u8]> {
         out.extend(std::iter::repeat_n(b'\n', lines));
         copied = found.end;
     }
-    if copied == 0 {
+    if out.is_empty() {
         return Cow::Borrowed(source);
     }
     out.extend_from_slice(&source[copied..]);
     Cow::Owned(out)
 }
 
-/// Whether `source` has include directives at all.
-pub(crate) fn includes(source: &[u8]) -> bool {
-    Includes::of(source).next().is_some()
+/// Whether `source` has anything to seal.
+pub(crate) fn asks(source: &[u8]) -> bool {
+    asks_for_files(source) || Includes::of(source).next().is_some()
 }
 
-/// Options without those that name files or folders of the client.
+/// Options without those that name files or folders of the client, and without macros that ask for
+/// files or could: those come before any text of the program.
 pub(crate) fn without_paths(options: &str) -> Cow<'_, str> {
     const WITH_PATH: [&str; 8] = [
         "-include",
@@ -74,6 +97,10 @@ pub(crate) fn without_paths(options: &str) -> Cow<'_, str> {
             // "-I dir" names its folder in the next word, "-Idir" in its own.
             Some(option) => skip = token.len() == option.len(),
             None if token.starts_with('@') => {}
+            None if asks_for_files(token.as_bytes()) => {
+                // "-D macro" in two words.
+                kept.pop_if(|before| *before == "-D");
+            }
             None => kept.push(*token),
         }
     }
@@ -118,13 +145,40 @@ mod tests {
             "#include MACRO\n",
             "#embed \"/x\"\n",
             "#??/\ninclude \"/x\"\n",
+            "int x;\r#include \"/x\"\n",
+            "// y\r#include \"/x\"\n",
+            "#inc\\ \t\nlude \"/x\"\n",
+            "#inc\\\rlude \"/x\"\n",
+            "#inc\\\n\rlude \"/x\"\n",
             "char *s = \"//\"; /* \n*/ \n#import \"/x\"\n",
         ] {
             let out = seal(source, &[]);
             assert!(out.contains("#error"), "{source:?} -> {out:?}");
             assert_eq!(out.lines().count(), source.lines().count(), "{source:?}");
-            assert!(!includes(out.as_bytes()), "{out:?}");
+            assert!(Includes::of(out.as_bytes()).next().is_none(), "{out:?}");
         }
+    }
+
+    #[test]
+    fn operators_that_ask_for_files_are_taken_away() {
+        for source in [
+            "#if __has_include(\"/x\")\n#endif\n",
+            "#if __has_\\\ninclude(\"/x\")\n#endif\n",
+            "#define I(x) __has_include_next(x)\n",
+            "#define P(a, b) a##b\n",
+            "#define P(a, b) a%:%:b\n",
+            "#define P(a, b) a#\\\n??=b\n",
+        ] {
+            let out = seal(source, &[]);
+            assert!(
+                out.as_bytes().starts_with(WITHOUT_OPERATORS) && out.ends_with(source),
+                "{out:?}"
+            );
+            assert!(asks(source.as_bytes()));
+        }
+        assert!(!asks(b"#define S(x) #x\n#if X\n#endif\n"));
+        let options = "-w -DI(x)=__has_include(x) -D P(a,b)=a##b -DX";
+        assert_eq!(without_paths(options), "-w -DX");
     }
 
     #[test]
@@ -155,12 +209,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sealing_ends_and_leaves_nothing(source in "[#a \\n\"</*\\\\include]{0,60}") {
+        fn sealing_ends_and_leaves_nothing(source in "[#a \\n\\r\"</*\\\\include]{0,60}") {
             let out = seal(&source, &[]);
-            prop_assert!(!includes(out.as_bytes()), "{:?} -> {:?}", source, out);
+            prop_assert!(Includes::of(out.as_bytes()).next().is_none(), "{:?} -> {:?}", source, out);
             prop_assert_eq!(seal(&out, &[]), out.clone());
             let lines = |s: &str| s.matches('\n').count();
-            prop_assert_eq!(lines(&out), lines(&source));
+            let added = if asks_for_files(source.as_bytes()) { 7 } else { 0 };
+            prop_assert_eq!(lines(&out), lines(&source) + added);
         }
 
         #[test]
