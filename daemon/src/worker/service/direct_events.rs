@@ -27,7 +27,7 @@ const HIGH: usize = 64 << 20;
 const LOW: usize = 32 << 20;
 /// With more than this, the client is given up: it takes nothing, and what it asked for is still
 /// being made.
-const GIVE_UP: usize = 1 << 30;
+const GIVE_UP: usize = 512 << 20;
 /// Turns that a calling thread takes before it leaves the rest to the `events` thread.
 const TURNS: usize = 4;
 /// A buffer that grew beyond this is not kept for the next batch.
