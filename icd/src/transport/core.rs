@@ -87,6 +87,7 @@ impl Core {
                     return Ok(());
                 }
                 Appended::Write => return self.flush(),
+                // Told only to who may wait.
                 Appended::Full => self.flush()?,
             }
         }

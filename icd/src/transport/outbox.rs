@@ -4,7 +4,13 @@
 //! steady traffic allocates nothing. What it is not: it knows no socket; [`Outbox::write_with`] hands
 //! a finished batch to whoever writes. Invariant: batches leave in the order of their numbers, since
 //! the buffer is taken and written under one lock.
+//!
+//! An appender that may be refused finds no room once a batch has its target; one that may not (a
+//! transport thread, which may be the one that makes room on the connection) always finds some: full
+//! batches queue behind each other. That needs no bound of its own, since such threads append only
+//! releases and the states of user events, which what was alive bounds.
 
+use std::collections::VecDeque;
 use std::io;
 
 use causeway_proto::frame::PREFIX;
@@ -33,6 +39,8 @@ pub(super) struct Outbox {
 
 #[derive(Debug)]
 struct Filling {
+    // Full batches, each with the number of its first command; `bytes` is not empty behind them.
+    full: VecDeque<(u64, Vec<u8>)>,
     // Room for the frame's prefix, then commands.
     bytes: Vec<u8>,
     first: u64,
@@ -57,6 +65,7 @@ impl Outbox {
     pub(super) fn new() -> Outbox {
         Outbox {
             filling: Mutex::new(Filling {
+                full: VecDeque::new(),
                 bytes: vec![0; PREFIX],
                 first: 1,
                 next: 1,
@@ -67,7 +76,8 @@ impl Outbox {
     }
 
     /// Appends a command. With `may_refuse`, a batch that would grow beyond its target is not
-    /// appended to; the thread that makes room on the connection must not pass that.
+    /// appended to; the thread that makes room on the connection must not pass that, and is never
+    /// told [`Appended::Full`].
     pub(super) fn append(
         &self,
         command: &impl EncodeCommand,
@@ -81,10 +91,16 @@ impl Outbox {
         }
         let mut filling = self.filling.lock();
         let queued = filling.bytes.len() - PREFIX;
-        if (may_refuse && queued > 0 && queued + entry > BATCH_TARGET)
-            || queued + entry + 11 > MAX_BATCH
-        {
-            return Ok(Appended::Full);
+        let limit = if may_refuse {
+            BATCH_TARGET
+        } else {
+            MAX_BATCH - 11
+        };
+        if queued > 0 && queued + entry > limit {
+            if may_refuse {
+                return Ok(Appended::Full);
+            }
+            filling.close_batch();
         }
         let bytes = &mut filling.bytes;
         encode_key(COMMANDS_TAG, WireType::LengthDelimited, bytes);
@@ -102,11 +118,11 @@ impl Outbox {
         }
     }
 
-    /// Takes everything queued and gives it to `write` as one batch: [`PREFIX`] bytes of room, then an
-    /// encoded `CommandBatch`. Others who want to write wait meanwhile. Says whether there was any.
+    /// Takes everything queued and gives it to `write`, mostly as one batch: [`PREFIX`] bytes of room,
+    /// then an encoded `CommandBatch`. Others who want to write wait meanwhile. Says whether there was any.
     pub(super) fn write_with(
         &self,
-        write: impl FnOnce(&mut [u8]) -> io::Result<()>,
+        write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
         self.write_locked(&mut self.writing.lock(), write)
     }
@@ -115,7 +131,7 @@ impl Outbox {
     pub(super) fn write_within(
         &self,
         patience: std::time::Duration,
-        write: impl FnOnce(&mut [u8]) -> io::Result<()>,
+        write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
         match self.writing.try_lock_for(patience) {
             Some(mut writing) => self.write_locked(&mut writing, write),
@@ -126,8 +142,13 @@ impl Outbox {
     fn write_locked(
         &self,
         writing: &mut Vec<u8>,
-        write: impl FnOnce(&mut [u8]) -> io::Result<()>,
+        mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
+        // In a loop, the lock not being held across it: more may be closed meanwhile.
+        while let Some((first, mut batch)) = self.take_full() {
+            seal(first, &mut batch);
+            write(&mut batch)?;
+        }
         let first = {
             let mut filling = self.filling.lock();
             if filling.bytes.len() == PREFIX {
@@ -137,12 +158,15 @@ impl Outbox {
             let next = filling.next;
             std::mem::replace(&mut filling.first, next)
         };
-        encode_key(FIRST_TAG, WireType::Varint, writing);
-        encode_varint(first, writing);
+        seal(first, writing);
         let result = write(writing);
         writing.truncate(PREFIX);
         writing.shrink_to(KEEP_CAPACITY);
         result.map(|()| true)
+    }
+
+    fn take_full(&self) -> Option<(u64, Vec<u8>)> {
+        self.filling.lock().full.pop_front()
     }
 
     /// For the flusher: true when there is nothing to write, and the next append will then say
@@ -157,6 +181,20 @@ impl Outbox {
     pub(super) fn last(&self) -> u64 {
         self.filling.lock().next - 1
     }
+}
+
+impl Filling {
+    fn close_batch(&mut self) {
+        let batch = std::mem::replace(&mut self.bytes, vec![0; PREFIX]);
+        let first = std::mem::replace(&mut self.first, self.next);
+        self.full.push_back((first, batch));
+    }
+}
+
+// Ends a batch with the number of its first command.
+fn seal(first: u64, batch: &mut Vec<u8>) {
+    encode_key(FIRST_TAG, WireType::Varint, batch);
+    encode_varint(first, batch);
 }
 
 #[cfg(test)]
@@ -245,5 +283,37 @@ mod tests {
         assert_eq!(outbox.append(&Large, true).unwrap(), Appended::Write);
         assert_eq!(outbox.append(&Large, true).unwrap(), Appended::Full);
         assert_eq!(outbox.append(&Large, false).unwrap(), Appended::Write);
+    }
+
+    #[test]
+    fn who_may_not_wait_is_never_refused_and_all_leaves_in_order() {
+        struct Half;
+        const LENGTH: usize = MAX_BATCH / 2;
+        impl EncodeCommand for Half {
+            fn encoded_len(&self) -> usize {
+                LENGTH
+            }
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.resize(out.len() + LENGTH, 0);
+            }
+        }
+        let outbox = Outbox::new();
+        outbox.append(&command(1), true).unwrap();
+        for _ in 0..3 {
+            assert_eq!(outbox.append(&Half, false).unwrap(), Appended::Write);
+        }
+        assert_eq!(outbox.append(&command(2), true).unwrap(), Appended::Full);
+        assert!(!outbox.sleep_if_empty());
+        let mut firsts = Vec::new();
+        let written = outbox.write_with(|bytes| {
+            assert!(bytes.len() - PREFIX <= MAX_BATCH);
+            // The number is one byte here, and the last.
+            firsts.push(bytes.last().copied());
+            Ok(())
+        });
+        assert!(written.unwrap());
+        assert_eq!(firsts, [Some(1), Some(3), Some(4)]);
+        assert_eq!(outbox.last(), 4);
+        assert!(outbox.sleep_if_empty());
     }
 }
