@@ -59,6 +59,10 @@ struct State {
     callbacks: Vec<(i32, EventCallback)>,
     finisher: Option<Finisher>,
     hold: Vec<Hold>,
+    // The wait list, until the end: the command, once sent, names it, so no release may come earlier.
+    wait: Vec<Arc<Event>>,
+    // Whether a failed event of the wait list explains the failure.
+    inherited: bool,
 }
 
 impl std::fmt::Debug for Event {
@@ -76,6 +80,7 @@ impl Event {
         queue: &Arc<Queue>,
         command: u32,
         gated: Option<GatedBy>,
+        wait: Vec<Arc<Event>>,
         hold: Vec<Hold>,
         finisher: Option<Finisher>,
     ) -> Arc<Event> {
@@ -90,6 +95,7 @@ impl Event {
             state: Mutex::new(State {
                 finisher,
                 hold,
+                wait,
                 ..State::default()
             }),
             changed: Condvar::new(),
@@ -270,27 +276,32 @@ impl Event {
         if let Some(finisher) = finisher {
             finisher(status, contents);
         }
-        let (callbacks, hold) = {
+        let (callbacks, hold, wait, inherited) = {
             let mut state = self.state.lock();
             if self.is_done() {
                 return false;
             }
+            state.inherited = is_inherited(status, &state.wait);
             state.times = times.filter(|times| times[3] != 0);
             self.status.store(status.0.min(0), Ordering::Release);
             (
                 std::mem::take(&mut state.callbacks),
                 std::mem::take(&mut state.hold),
+                std::mem::take(&mut state.wait),
+                state.inherited,
             )
         };
         self.changed.notify_all();
-        if let Some(queue) = &self.queue {
-            queue.finished(self, status);
+        if let Some(queue) = &self.queue
+            && !inherited
+        {
+            queue.finished(status);
         }
         for (registered, callback) in callbacks {
             self.call_back(status.0, registered, callback);
         }
         // Dropping what it held may run destructor callbacks: those only queue on the callback thread.
-        drop(hold);
+        drop((hold, wait));
         true
     }
 
@@ -327,10 +338,12 @@ impl Event {
     /// Waits until it is done; what a blocking call returns.
     ///
     /// # Errors
-    /// The status it failed with.
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when its wait list's failure is its own, whatever
+    /// code the node gave the command for that; otherwise the status it failed with.
     pub fn outcome(&self) -> ClResult {
         let waited = self.wait();
         match self.status() {
+            status if status < 0 && self.state.lock().inherited => Err(Status::WAIT_LIST_FAILED),
             status if status < 0 => Err(Status(status)),
             _ => waited,
         }
@@ -340,6 +353,14 @@ impl Event {
     pub(super) fn context_of_notice(&self) -> Option<&Arc<Context>> {
         Some(&self.context)
     }
+}
+
+// A lost session says more than that a wait list was lost with it.
+fn is_inherited(status: Status, wait: &[Arc<Event>]) -> bool {
+    status == Status::WAIT_LIST_FAILED
+        || (status.is_error()
+            && status != Status::DEVICE_NOT_AVAILABLE
+            && wait.iter().any(|on| on.status() < 0))
 }
 
 impl Drop for Event {

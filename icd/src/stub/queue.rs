@@ -280,11 +280,12 @@ impl Queue {
             .then(|| order.gated_by(self.is_in_order(), place, &wait));
         let is_gated = gated.is_some();
         let finisher = self.count_visible(visible, finisher);
-        let event = Event::of_command(self, command, gated, hold, finisher);
+        let on = wait_ids(&wait);
+        let event = Event::of_command(self, command, gated, wait, hold, finisher);
         let kind = Kind::Enqueue(Enqueue {
             event: event.id().0,
             queue: self.id.0,
-            wait: wait_ids(&wait),
+            wait: on,
             operation: Some(operation),
         });
         let link = self.context.site().link();
@@ -340,8 +341,9 @@ impl Queue {
         }))
     }
 
-    pub(super) fn finished(&self, _event: &Arc<Event>, status: Status) {
-        if status.is_error() && status != Status::WAIT_LIST_FAILED {
+    /// A command has ended thus, and not because its wait list failed.
+    pub(super) fn finished(&self, status: Status) {
+        if status.is_error() {
             let _ = self
                 .failure
                 .compare_exchange(0, status.0, Ordering::AcqRel, Ordering::Relaxed);
