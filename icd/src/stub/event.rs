@@ -276,7 +276,7 @@ impl Event {
         if let Some(finisher) = finisher {
             finisher(status, contents);
         }
-        let (callbacks, hold, wait, inherited) = {
+        let (mut callbacks, hold, wait, inherited) = {
             let mut state = self.state.lock();
             if self.is_done() {
                 return false;
@@ -297,6 +297,8 @@ impl Event {
         {
             queue.finished(status);
         }
+        // As the command went through them: submitted, running, complete.
+        callbacks.sort_by_key(|(registered, _)| std::cmp::Reverse(*registered));
         for (registered, callback) in callbacks {
             self.call_back(status.0, registered, callback);
         }
