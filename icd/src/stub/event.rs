@@ -15,20 +15,11 @@ use cl_headers::types::{
 };
 use parking_lot::{Condvar, Mutex};
 
-use super::{Binding, Buffer, Context, Kernel, Queue, callbacks, next_id};
+use super::{Binding, Buffer, Context, Queue, callbacks, next_id};
 use crate::error::{ClResult, Status, require};
 
 /// Called with the status it was registered for, or the negative one the event ended with.
 pub type EventCallback = Box<dyn FnOnce(&Arc<Event>, i32) + Send>;
-
-/// Something that a running command keeps alive.
-#[derive(Debug, Clone)]
-pub enum Hold {
-    /// Memory it reads or writes.
-    Buffer(Arc<Buffer>),
-    /// The kernel it runs.
-    Kernel(Arc<Kernel>),
-}
 
 /// What happens on the reader's thread when the command is done, before anybody sees it as done:
 /// the status, and what a small read brought.
@@ -58,7 +49,8 @@ struct State {
     times: Option<[u64; 4]>,
     callbacks: Vec<(i32, EventCallback)>,
     finisher: Option<Finisher>,
-    hold: Vec<Hold>,
+    // Memory that the command reads or writes.
+    hold: Vec<Arc<Buffer>>,
     // The wait list, until the end: the command, once sent, names it, so no release may come earlier.
     wait: Vec<Arc<Event>>,
     // Whether a failed event of the wait list explains the failure.
@@ -81,7 +73,7 @@ impl Event {
         command: u32,
         gated: Option<GatedBy>,
         wait: Vec<Arc<Event>>,
-        hold: Vec<Hold>,
+        hold: Vec<Arc<Buffer>>,
         finisher: Option<Finisher>,
     ) -> Arc<Event> {
         Arc::new(Event {

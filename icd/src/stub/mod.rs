@@ -33,7 +33,7 @@ pub use binding::Binding;
 pub use buffer::{Buffer, BufferSpec};
 pub use context::{Context, ContextNotify};
 pub use device::Device;
-pub use event::{Event, EventCallback, Hold};
+pub use event::{Event, EventCallback};
 pub use host_ranges::HostRanges;
 pub use kernel::{ArgValue, Kernel, Range};
 pub use link::SessionLink;

@@ -17,7 +17,7 @@ use cl_headers::types::{CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABL
 use parking_lot::Mutex;
 
 use super::event::{Finisher, GatedBy};
-use super::{Binding, Context, Device, Event, Hold, next_id};
+use super::{Binding, Buffer, Context, Device, Event, next_id};
 use crate::error::{ClResult, Status};
 
 /// Fewer commands are never looked at all together.
@@ -92,7 +92,7 @@ pub struct Submission {
     /// The wait list.
     pub wait: Vec<Arc<Event>>,
     /// What must live until it is done.
-    pub hold: Vec<Hold>,
+    pub hold: Vec<Arc<Buffer>>,
     /// Runs when it is done, before anybody sees that.
     pub finisher: Option<Finisher>,
     /// Whether the application can see its end: it asked for the event, or host memory is written.

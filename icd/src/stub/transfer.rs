@@ -13,7 +13,7 @@ use causeway_proto::region::Region;
 
 use super::event::Finisher;
 use super::host_ranges::{HostRanges, HostWrite};
-use super::{Buffer, Event, Hold, Queue, Submission};
+use super::{Buffer, Event, Queue, Submission};
 use crate::error::ClResult;
 use crate::transport::HostRegion;
 
@@ -82,7 +82,7 @@ impl Transfer {
             }),
             command: self.command,
             wait: self.wait,
-            hold: vec![Hold::Buffer(self.buffer)],
+            hold: vec![self.buffer],
             finisher: Some(finisher),
             visible: true,
         };
@@ -125,7 +125,7 @@ impl Transfer {
             }),
             command: self.command,
             wait: self.wait,
-            hold: vec![Hold::Buffer(self.buffer.clone())],
+            hold: vec![self.buffer.clone()],
             finisher,
             visible: self.wants_event,
         };
@@ -149,7 +149,7 @@ pub fn nothing(
     queue: &Arc<Queue>,
     command: u32,
     mut wait: Vec<Arc<Event>>,
-    hold: Vec<Hold>,
+    hold: Vec<Arc<Buffer>>,
     keep: Option<Box<dyn Send>>,
     wants_event: bool,
 ) -> ClResult<Arc<Event>> {

@@ -12,7 +12,7 @@ use super::super::info::list;
 use super::on_queue;
 use super::rect::{pitches, rectangle, triple};
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Event, Hold, Queue, Submission, nothing};
+use crate::stub::{Buffer, Event, Queue, Submission, nothing};
 
 /// Enqueues a copy or fill, or a command that moves nothing where there are no bytes.
 fn enqueue(
@@ -20,7 +20,7 @@ fn enqueue(
     operation: Option<Operation>,
     command: cl_command_type,
     wait: Vec<Arc<Event>>,
-    hold: Vec<Hold>,
+    hold: Vec<Arc<Buffer>>,
     event: *mut cl_event,
 ) -> ClResult {
     let wants_event = !event.is_null();
@@ -71,8 +71,8 @@ impl Copy {
         })
     }
 
-    fn hold(self) -> Vec<Hold> {
-        vec![Hold::Buffer(self.from), Hold::Buffer(self.to)]
+    fn hold(self) -> Vec<Arc<Buffer>> {
+        vec![self.from, self.to]
     }
 }
 
@@ -182,7 +182,7 @@ entry_points! {
                 size: region.packed_length(),
             })
         });
-        let hold = vec![Hold::Buffer(buffer)];
+        let hold = vec![buffer];
         enqueue(&queue, operation, CL_COMMAND_FILL_BUFFER, wait, hold, event)
     }
 }

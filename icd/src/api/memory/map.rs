@@ -11,7 +11,7 @@ use super::super::handle;
 use super::transfer::{Way, check_host_access};
 use super::{host_region, on_queue};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Event, Hold, NewMap, Queue, Transfer, nothing};
+use crate::stub::{Buffer, Event, NewMap, Queue, Transfer, nothing};
 
 /// What a map is for.
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ fn enqueue_map(
 ) -> ClResult<Arc<Event>> {
     let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
     if !purpose.fetches() {
-        let hold = vec![Hold::Buffer(buffer.clone())];
+        let hold = vec![buffer.clone()];
         return nothing(queue, CL_COMMAND_MAP_BUFFER, wait, hold, keep, wants_event);
     }
     let bytes = Region::linear(0, region.packed_length()).or(fail(CL_INVALID_VALUE))?;
@@ -138,7 +138,7 @@ fn unmap(
     let (command, wants_event) = (CL_COMMAND_UNMAP_MEM_OBJECT, !event.is_null());
     let stub = match unmap.upload {
         None => {
-            let hold = vec![Hold::Buffer(buffer)];
+            let hold = vec![buffer];
             nothing(&queue, command, wait, hold, keep, wants_event)?
         }
         Some(upload) => {

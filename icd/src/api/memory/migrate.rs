@@ -10,7 +10,7 @@ use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::super::info::list;
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Hold, Queue, Submission};
+use crate::stub::{Buffer, Queue, Submission};
 
 entry_points! {
     fn clEnqueueMigrateMemObjects(
@@ -41,7 +41,7 @@ entry_points! {
             }),
             command: CL_COMMAND_MIGRATE_MEM_OBJECTS,
             wait,
-            hold: buffers.into_iter().map(Hold::Buffer).collect(),
+            hold: buffers,
             finisher: None,
             visible: !event.is_null(),
         };

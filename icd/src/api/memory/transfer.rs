@@ -9,7 +9,7 @@ use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
 use super::{host_region, on_queue};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Event, Hold, Queue, Transfer, nothing};
+use crate::stub::{Buffer, Event, Queue, Transfer, nothing};
 
 /// Where a command's bytes are, in the buffer and in the application's memory.
 pub(super) struct Regions {
@@ -74,7 +74,7 @@ pub(super) fn enqueue(
         && wait.iter().all(|on| on.status() == 0)
         && queue.is_private();
     let (event, returns) = if regions.buffer.packed_length() == 0 {
-        let hold = vec![Hold::Buffer(buffer)];
+        let hold = vec![buffer];
         let event = nothing(&queue, arguments.command, wait, hold, None, wants_event)?;
         (event, false)
     } else {

@@ -4,14 +4,14 @@
 //! argument holds no buffer, a launch does. Specification: "Setting Kernel Arguments". Invariant: an
 //! argument counts as known to the node only after a command with it was sent.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use causeway_proto::command::{KernelArg, kernel_arg};
 use cl_headers::types::{CL_INVALID_KERNEL_ARGS, CL_INVALID_MEM_OBJECT};
 
 use crate::error::{ClResult, Status, fail};
-use crate::stub::{Buffer, Hold};
+use crate::stub::Buffer;
 
 /// What an argument is set to.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub(super) struct Args {
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) changed: Vec<KernelArg>,
-    pub(super) memory: Vec<Hold>,
+    pub(super) memory: Vec<Arc<Buffer>>,
 }
 
 impl Args {
@@ -119,7 +119,7 @@ impl Args {
                 Some(ArgValue::Memory(Some(buffer))) => {
                     let buffer = buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?;
                     let id = buffer.id().0;
-                    captured.memory.push(Hold::Buffer(buffer));
+                    captured.memory.push(buffer);
                     kernel_arg::Value::Memory(id)
                 }
                 _ if !slot.changed => continue,

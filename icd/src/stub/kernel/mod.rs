@@ -22,7 +22,7 @@ use cl_headers::types::{
 use parking_lot::{Mutex, MutexGuard};
 
 use self::args::{Args, Captured};
-use super::{Binding, Device, Event, Hold, Program, Queue, Submission, next_id};
+use super::{Binding, Device, Event, Program, Queue, Submission, next_id};
 use crate::error::{ClResult, Status, require};
 
 pub use args::ArgValue;
@@ -247,10 +247,11 @@ impl Launch<'_> {
     /// # Errors
     /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_OUT_OF_RESOURCES`.
     pub fn check_memory(&self) -> ClResult {
-        let aligned = self.captured.memory.iter().all(|hold| match hold {
-            Hold::Buffer(buffer) => buffer.origin() % self.limits.alignment == 0,
-            _ => true,
-        });
+        let aligned = self
+            .captured
+            .memory
+            .iter()
+            .all(|buffer| buffer.origin() % self.limits.alignment == 0);
         require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
         let needed = self
             .limits
