@@ -22,9 +22,10 @@ CRATES = {
     "causeway-opencl": {"causeway-icd", "cl-headers"},
     "causewayd": {"causeway-proto"},
     "causeway-devmgr": {"causeway-proto", "causeway-icd", "cl-headers"},
-    "conformance": {"causeway-proto", "causeway-icd", "cl-headers", "fake-driver"},
+    "causeway-network": set(),
+    "conformance": {"causeway-proto", "causeway-icd", "causeway-network", "cl-headers", "fake-driver"},
     "fake-driver": {"cl-headers"},
-    "bench": {"causeway-proto", "causeway-icd", "cl-headers"},
+    "bench": {"causeway-proto", "causeway-icd", "causeway-network", "cl-headers"},
 }
 
 # Modules that a module must not name, by folder below a crate's src.

@@ -1,0 +1,271 @@
+//! What a network is to be, and the steps that make it.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::firewall;
+use crate::host::{Host, port};
+use crate::leftovers;
+use crate::namespace::Namespace;
+use crate::network::{BRIDGE, GATEWAY, Network};
+use crate::shape::Shape;
+use crate::tools;
+use crate::units::Rate;
+
+/// The most hosts of one network.
+pub const MOST_HOSTS: usize = 64;
+
+/// Says what a network is to be; made by [`Network::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    hosts: usize,
+    rates: Vec<Option<Rate>>,
+    rate: Option<Rate>,
+    every: Option<Shape>,
+    links: Vec<(usize, usize, Shape)>,
+    seed: u64,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            hosts: 2,
+            rates: Vec::new(),
+            rate: None,
+            every: None,
+            links: Vec::new(),
+            seed: 1,
+        }
+    }
+
+    /// How many hosts, 1 to [`MOST_HOSTS`]; 2 if not said.
+    #[must_use]
+    pub fn hosts(mut self, hosts: usize) -> Self {
+        self.hosts = hosts;
+        self
+    }
+
+    /// What each host's cable carries, each way (`tc tbf`); as fast as the machine if not said.
+    #[must_use]
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// What the cable of one host carries.
+    #[must_use]
+    pub fn host_rate(mut self, host: usize, rate: Rate) -> Self {
+        if self.rates.len() <= host {
+            self.rates.resize(host + 1, None);
+        }
+        self.rates[host] = Some(rate);
+        self
+    }
+
+    /// Shapes both directions between all hosts.
+    #[must_use]
+    pub fn every_link(mut self, shape: Shape) -> Self {
+        self.every = Some(shape);
+        self
+    }
+
+    /// Shapes both directions between two hosts.
+    #[must_use]
+    pub fn link(mut self, a: usize, b: usize, shape: Shape) -> Self {
+        self.links.push((a, b, shape));
+        self
+    }
+
+    /// Where chance (loss, jitter, reordering) starts from; 1 if not said.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Builds it: a few tens of milliseconds for a handful of hosts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] where this machine or user cannot have one; a test says so and is skipped.
+    /// [`Error::Setting`] for settings that make no sense, and whatever `ip`, `tc`, `nft` and the kernel refuse.
+    pub fn build(self) -> Result<Network> {
+        self.check()?;
+        possible()?;
+        let name = name()?;
+        let switch = switch()?;
+        let addresses: Vec<Ipv4Addr> = (0..self.hosts).map(address).collect();
+        let mut hosts = Vec::with_capacity(self.hosts);
+        for index in 0..self.hosts {
+            let rate = self.rates.get(index).copied().flatten().or(self.rate);
+            hosts.push(host(index, &name, &switch, &addresses, rate)?);
+        }
+        let network = Network {
+            name,
+            switch,
+            hosts,
+            emulator: Mutex::new(None),
+            seed: self.seed,
+        };
+        if let Some(shape) = self.every {
+            for (a, b) in pairs(self.hosts) {
+                network.link(a, b).shape(shape)?;
+            }
+        }
+        for (a, b, shape) in self.links {
+            network.link(a, b).shape(shape)?;
+        }
+        Ok(network)
+    }
+
+    fn check(&self) -> Result<()> {
+        let setting = |text: String| Err(Error::Setting(text));
+        if !(1..=MOST_HOSTS).contains(&self.hosts) {
+            return setting(format!(
+                "a network has 1 to {MOST_HOSTS} hosts, not {}",
+                self.hosts
+            ));
+        }
+        if self.rates.len() > self.hosts {
+            return setting(format!(
+                "there is no host {} to give a rate",
+                self.rates.len() - 1
+            ));
+        }
+        for (a, b, _) in &self.links {
+            if a == b || *a.max(b) >= self.hosts {
+                return setting(format!("there is no link from host {a} to host {b}"));
+            }
+        }
+        let mut shapes = self
+            .links
+            .iter()
+            .map(|(_, _, shape)| shape)
+            .chain(&self.every);
+        shapes.try_for_each(Shape::check)
+    }
+}
+
+fn pairs(hosts: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..hosts).flat_map(move |a| (a + 1..hosts).map(move |b| (a, b)))
+}
+
+/// Whether this user on this machine can have networks; the error says why not.
+pub(crate) fn possible() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Unavailable(
+            "root is needed to make network namespaces".into(),
+        ));
+    }
+    tools::check()
+}
+
+/// One that no other network has: a process, told from later ones of the same number, and a count.
+fn name() -> Result<String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id();
+    let started = leftovers::start_time(process).ok_or_else(|| Error::Unexpected {
+        what: "/proc/self/stat",
+        said: String::new(),
+    })?;
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    Ok(format!("{process}-{started}-{count}"))
+}
+
+/// Each network has a switch of its own, so all may use the same addresses.
+fn address(index: usize) -> Ipv4Addr {
+    let [first, second, ..] = GATEWAY.octets();
+    Ipv4Addr::new(first, second, 0, u8::try_from(index + 1).unwrap_or(u8::MAX))
+}
+
+fn switch() -> Result<Namespace> {
+    let switch = Namespace::new()?;
+    let settings = [
+        ("net/ipv6/conf/default/disable_ipv6", "1"),
+        ("net/ipv4/ip_forward", "1"),
+        // Packets of shaped pairs come back by another device than their sender's.
+        ("net/ipv4/conf/all/rp_filter", "0"),
+        ("net/ipv4/conf/default/rp_filter", "0"),
+        ("net/ipv4/conf/all/send_redirects", "0"),
+        ("net/ipv4/conf/default/send_redirects", "0"),
+        ("net/bridge/bridge-nf-call-iptables", "0"),
+    ];
+    switch.enter(|| settings.iter().try_for_each(|(key, value)| set(key, value)))??;
+    tools::ip(
+        &switch,
+        &format!(
+            "link set lo up
+link add {BRIDGE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0
+address add {GATEWAY}/16 dev {BRIDGE}
+link set {BRIDGE} up
+"
+        ),
+    )?;
+    Ok(switch)
+}
+
+/// Settings that this kernel does not have need no setting.
+fn set(key: &str, value: &str) -> Result<()> {
+    let path = Path::new("/proc/sys").join(key);
+    if path.exists() {
+        fs::write(&path, value).map_err(Error::io(format!("set {key}")))?;
+    }
+    Ok(())
+}
+
+fn host(
+    index: usize,
+    network: &str,
+    switch: &Namespace,
+    addresses: &[Ipv4Addr],
+    rate: Option<Rate>,
+) -> Result<Host> {
+    let namespace = Namespace::new()?;
+    let address = addresses[index];
+    // No neighbour discovery or the like: only what programs send crosses the network.
+    namespace.enter(|| set("net/ipv6/conf/default/disable_ipv6", "1"))??;
+    let (port, switch_path) = (port(index), switch.path());
+    tools::ip(
+        &namespace,
+        &format!(
+            "link set lo up
+link add eth0 type veth peer name {port} netns {switch_path}
+address add {address}/16 dev eth0
+link set eth0 up
+"
+        ),
+    )?;
+    tools::ip(switch, &format!("link set {port} master {BRIDGE} up\n"))?;
+    if let Some(rate) = rate {
+        tools::tc(&namespace, &limit("eth0", rate))?;
+        tools::tc(switch, &limit(&port, rate))?;
+    }
+    let peers: Vec<Ipv4Addr> = addresses
+        .iter()
+        .copied()
+        .filter(|peer| *peer != address)
+        .collect();
+    tools::nft(&namespace, &firewall::table(&peers))?;
+    Ok(Host {
+        index,
+        address,
+        namespace,
+        switch: switch.clone(),
+        network: network.to_owned(),
+    })
+}
+
+/// A bucket of 0.6 ms bridges the time in which a busy machine's timers are late, and no more: what is in it
+/// passes at once after a pause. The queue is 5 ms deep, as in a plain switch.
+fn limit(device: &str, rate: Rate) -> String {
+    let burst = rate.bytes_in(Duration::from_micros(600)).max(16 << 10);
+    let queue = rate.bytes_in(Duration::from_millis(5)).max(256 << 10);
+    let rate = rate.bits_per_second();
+    format!("qdisc add dev {device} root tbf rate {rate}bit burst {burst}b limit {queue}b\n")
+}

@@ -1,0 +1,133 @@
+//! What happens between two hosts: shapes, cuts, refused dialling, counts.
+
+use crate::emulator::Fate;
+use crate::error::{Error, Result};
+use crate::firewall;
+use crate::host::Host;
+use crate::network::{GATEWAY, Network};
+use crate::shape::Shape;
+use crate::tools;
+
+/// One direction between two hosts, or both, of a [`Network`]. Changes hold from when the call returns.
+#[derive(Clone, Copy)]
+pub struct Link<'n> {
+    network: &'n Network,
+    from: &'n Host,
+    to: &'n Host,
+    both: bool,
+}
+
+impl<'n> Link<'n> {
+    pub(crate) fn new(network: &'n Network, from: &'n Host, to: &'n Host, both: bool) -> Self {
+        assert!(from.index != to.index, "a link needs two hosts");
+        Self {
+            network,
+            from,
+            to,
+            both,
+        }
+    }
+
+    fn directions(&self) -> impl Iterator<Item = (&'n Host, &'n Host)> + use<'n> {
+        let back = self.both.then_some((self.to, self.from));
+        [(self.from, self.to)].into_iter().chain(back)
+    }
+
+    /// Delays, loses, reorders or slows what passes. Both directions of [`Network::link`] get the shape each, so
+    /// a delay of 10 ms makes a round trip of 20.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a shape that makes no sense; [`Error::Unavailable`] without `/dev/net/tun`.
+    pub fn shape(&self, shape: Shape) -> Result<()> {
+        shape.check()?;
+        let emulator = self.network.emulator_started()?;
+        for (from, to) in self.directions() {
+            emulator.shape((from.address, to.address), shape);
+            let route = format!("route replace {}/32 via {GATEWAY} dev eth0\n", to.address);
+            tools::ip(&from.namespace, &route)?;
+        }
+        Ok(())
+    }
+
+    /// The shape of the direction from the first host to the second, if it has one.
+    #[must_use]
+    pub fn shaped(&self) -> Option<Shape> {
+        let emulator = self.network.emulator()?;
+        emulator.shape_of((self.from.address, self.to.address))
+    }
+
+    /// What became of the packets of a shaped link, both directions added.
+    #[must_use]
+    pub fn fate(&self) -> Fate {
+        let Some(emulator) = self.network.emulator() else {
+            return Fate::default();
+        };
+        let fates = self
+            .directions()
+            .map(|(from, to)| emulator.fate((from.address, to.address)));
+        fates.flatten().fold(Fate::default(), |sum, fate| Fate {
+            passed: sum.passed + fate.passed,
+            lost: sum.lost + fate.lost,
+            late: sum.late + fate.late,
+            overflowed: sum.overflowed + fate.overflowed,
+        })
+    }
+
+    /// Cuts it: from now on nothing arrives, and nobody is told.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tool`] when `nft` refuses.
+    pub fn cut(&self) -> Result<()> {
+        self.set(firewall::cut, true)
+    }
+
+    /// Mends a cut.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tool`] when `nft` refuses.
+    pub fn mend(&self) -> Result<()> {
+        self.set(firewall::cut, false)
+    }
+
+    /// From now on the first host's attempts to open TCP connections to the second vanish; those in the other
+    /// direction work, and so does what is open. As if the second were behind a translating router.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tool`] when `nft` refuses.
+    pub fn refuse_dialling(&self) -> Result<()> {
+        self.set(firewall::undialled, true)
+    }
+
+    /// Undoes [`refuse_dialling`](Self::refuse_dialling).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tool`] when `nft` refuses.
+    pub fn allow_dialling(&self) -> Result<()> {
+        self.set(firewall::undialled, false)
+    }
+
+    fn set(&self, script: fn(std::net::Ipv4Addr, bool) -> String, on: bool) -> Result<()> {
+        for (from, to) in self.directions() {
+            tools::nft(&to.namespace, &script(from.address, on))?;
+        }
+        Ok(())
+    }
+
+    /// How many bytes arrived, both directions added; see [`Traffic`](crate::Traffic) for what counts.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the counters from being read.
+    pub fn bytes(&self) -> Result<u64, Error> {
+        let traffic = self.network.traffic()?;
+        let bytes = self
+            .directions()
+            .map(|(from, to)| traffic.bytes(from.index, to.index));
+        Ok(bytes.sum())
+    }
+}

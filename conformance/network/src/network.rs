@@ -1,0 +1,161 @@
+//! A network of several hosts.
+//!
+//! ```text
+//!  host 0: eth0 ─ port0 ┐                       ┌ port1 ─ eth0 :host 1
+//!                       ├ bridge ── (shaped) ── TUN ⇄ emulator
+//!  host 2: eth0 ─ port2 ┘
+//! ```
+//!
+//! Every box is a namespace without a name, the switch too, so this machine's own network never sees any of it.
+//! Hosts reach each other over the bridge; a direction that is shaped is routed through the bridge's own address
+//! instead, and from there through the emulator.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::builder::{self, Builder};
+use crate::emulator::Emulator;
+use crate::error::{Error, Result};
+use crate::firewall;
+use crate::host::Host;
+use crate::leftovers;
+use crate::link::Link;
+use crate::namespace::Namespace;
+use crate::tools;
+use crate::traffic::{self, Traffic};
+
+/// The bridge's name in the switch.
+pub(crate) const BRIDGE: &str = "bridge";
+/// The bridge's address, through which shaped traffic goes.
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 79, 255, 254);
+/// The emulator's device in the switch.
+const DEVICE: &str = "emulator";
+
+/// Several hosts, joined by a switch. Dropping it removes everything and kills what still runs on its hosts.
+pub struct Network {
+    pub(crate) name: String,
+    pub(crate) switch: Namespace,
+    pub(crate) hosts: Vec<Host>,
+    /// Started when the first direction is shaped.
+    pub(crate) emulator: Mutex<Option<Arc<Emulator>>>,
+    pub(crate) seed: u64,
+}
+
+impl Network {
+    /// Starts to say what a network is to be.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Whether this user on this machine can have networks at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] with the reason why not.
+    pub fn possible() -> Result<()> {
+        builder::possible()
+    }
+
+    /// Its name, which no other network on this machine has.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All hosts, in order.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The host `index`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn host(&self, index: usize) -> &Host {
+        &self.hosts[index]
+    }
+
+    /// Both directions between two hosts.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such host, or both are the same.
+    #[must_use]
+    pub fn link(&self, a: usize, b: usize) -> Link<'_> {
+        Link::new(self, self.host(a), self.host(b), true)
+    }
+
+    /// The direction from one host to another.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such host, or both are the same.
+    #[must_use]
+    pub fn one_way(&self, from: usize, to: usize) -> Link<'_> {
+        Link::new(self, self.host(from), self.host(to), false)
+    }
+
+    /// How many bytes arrived, by pair and direction, since the network was built.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the counters from being read.
+    pub fn traffic(&self) -> Result<Traffic> {
+        let mut traffic = Traffic::new(self.hosts.len());
+        for to in &self.hosts {
+            let counters = traffic::counters(&tools::nft_counters(&to.namespace)?)?;
+            for from in &self.hosts {
+                let name = firewall::counter(from.address);
+                if let Some((_, bytes)) = counters.iter().find(|(counter, _)| *counter == name) {
+                    traffic.set(from.index, to.index, *bytes);
+                }
+            }
+        }
+        Ok(traffic)
+    }
+
+    /// The emulator if something is shaped.
+    pub(crate) fn emulator(&self) -> Option<Arc<Emulator>> {
+        self.emulator.lock().clone()
+    }
+
+    /// The emulator, started if this is the first use.
+    pub(crate) fn emulator_started(&self) -> Result<Arc<Emulator>> {
+        let mut slot = self.emulator.lock();
+        if let Some(emulator) = &*slot {
+            return Ok(Arc::clone(emulator));
+        }
+        let emulator = Arc::new(Emulator::start(&self.switch, DEVICE, self.seed)?);
+        tools::ip(
+            &self.switch,
+            &format!(
+                "link set {DEVICE} up txqueuelen 10000
+route add default dev {DEVICE} table 100
+rule add iif {BRIDGE} lookup 100
+"
+            ),
+        )?;
+        *slot = Some(Arc::clone(&emulator));
+        Ok(emulator)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // Without processes inside and with this process's descriptors closed, the kernel removes the rest.
+        let namespaces = self.hosts.iter().map(|host| &host.namespace);
+        let labels: Result<Vec<String>, Error> = namespaces
+            .chain([&self.switch])
+            .map(Namespace::label)
+            .collect();
+        if let Ok(labels) = labels {
+            leftovers::end_occupants(&labels);
+        }
+    }
+}
