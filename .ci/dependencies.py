@@ -32,6 +32,7 @@ CRATES = {
 MODULES = {
     "icd/src/stub": ["crate::api"],
     "icd/src/transport": ["crate::api", "crate::stub"],
+    "icd/src/coherence": ["crate::api", "crate::stub", "crate::transport", "crate::config"],
     "icd/src/config": ["crate::api", "crate::stub", "crate::transport"],
     "daemon/src/supervisor": ["crate::runtime", "opencl_sys", "cl3"],
     "daemon/src/config": ["crate::runtime", "crate::supervisor", "crate::worker"],

@@ -5,6 +5,7 @@
 //! ```
 //! - [`api`]: the C entry points, argument checks, codes; the loader's handshake.
 //! - [`stub`]: what the application holds: states, ids, what is answered without the network.
+//! - [`coherence`]: which copy of a buffer is valid where, what must move first; pure.
 //! - [`transport`]: nodes, sessions, carriers, bulk.
 //! - [`config`]: `servers.toml` and the environment.
 //!
@@ -14,6 +15,7 @@
 #![deny(unsafe_code)]
 
 pub mod api;
+pub mod coherence;
 pub mod config;
 pub mod error;
 mod shadow;

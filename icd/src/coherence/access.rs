@@ -1,0 +1,227 @@
+//! What each OpenCL command reads and writes: the one table.
+//!
+//! | command | place | region | [`Mode`] |
+//! |---|---|---|---|
+//! | fill | the queue's site | the filled bytes | `Write` |
+//! | write, write rect | the queue's site | bytes, rows | `Write` |
+//! | copy, copy rect | see [`Coherence::place_for_copy`] | source / destination | `Read` / `Write` |
+//! | read | see [`Coherence::gather`] | the bytes | `Read` |
+//! | read rect | the queue's site | rows | `Read` |
+//! | map for reading | the client | the mapped bytes | `Read` |
+//! | map for writing (and reading) | the client | the mapped bytes | `MapWrite` |
+//! | map `WRITE_INVALIDATE_REGION` | the client | the mapped bytes | `MapInvalidate` |
+//! | unmap of what was mapped for writing | the queue's site | those bytes | `Upload` |
+//! | unmap of what was mapped for reading | – | nothing | – |
+//! | migrate | the queue's site | the object | `Read` |
+//! | migrate `HOST` | the client | the object | `Read` |
+//! | migrate `CONTENT_UNDEFINED` | either | the object | `Discard` |
+//! | launch: `__constant`, or buffer `READ_ONLY` | the queue's site | the object | `Read` |
+//! | launch: `const` pointer, if the setting allows | the queue's site | the object | `Read` |
+//! | launch: any other pointer, buffer `WRITE_ONLY` too | the queue's site | the object | `ReadWrite` |
+//!
+//! `WRITE_ONLY` promises that a kernel does not look, not that it writes every byte; what it leaves
+//! alone must be there afterwards, so the bytes are needed. `HOST_*` flags say what the application may
+//! enqueue; they change nothing here. A sub-buffer is a range of its root: regions are the root's.
+//!
+//! Rectangles are exact row by row up to [`MAX_ROWS`] rows (and as long as the directory is not already
+//! cut into [`MAX_PIECES`]); beyond, a read is one of the whole extent and a write a `ReadWrite` of it,
+//! which moves more but is never wrong, so that neither a plan nor a directory can explode.
+//!
+//! [`Coherence::place_for_copy`]: super::Coherence::place_for_copy
+//! [`Coherence::gather`]: super::Coherence::gather
+
+use causeway_proto::id::MemoryId;
+use causeway_proto::region::Region;
+
+use super::place::Span;
+
+/// Rectangles of more rows are treated as their extent.
+pub const MAX_ROWS: u64 = 4096;
+
+/// In a directory of more pieces than this, rectangles are treated as their extent.
+pub const MAX_PIECES: usize = 1 << 16;
+
+/// How a command uses bytes at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Looks at them.
+    Read,
+    /// Looks at them or leaves some as they are, and changes others.
+    ReadWrite,
+    /// Changes every one without looking.
+    Write,
+    /// Unmap: the client's bytes replace those at the place; both copies are valid then.
+    Upload,
+    /// Fetches them, and the application may change the client's copy once the command is complete; the
+    /// unmap says that it has.
+    MapWrite,
+    /// The same without fetching.
+    MapInvalidate,
+    /// Nobody wants what is there.
+    Discard,
+}
+
+impl Mode {
+    /// Whether the bytes must be valid at the place.
+    #[must_use]
+    pub fn needs_bytes(self) -> bool {
+        matches!(self, Mode::Read | Mode::ReadWrite | Mode::MapWrite)
+    }
+
+    /// Whether bytes at the place change, by the command or by the application after it.
+    #[must_use]
+    pub fn overwrites(self) -> bool {
+        !matches!(self, Mode::Read | Mode::Discard)
+    }
+
+    // What one command does that does both to the same bytes.
+    pub(super) fn and(self, other: Mode) -> Mode {
+        if self == other {
+            self
+        } else if self == Mode::Discard {
+            other
+        } else if other == Mode::Discard {
+            self
+        } else {
+            // Different uses of one byte by one command: only arguments of a launch, all of which are
+            // reads and read-writes.
+            Mode::ReadWrite
+        }
+    }
+}
+
+/// One use of a root buffer by a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The root buffer.
+    pub buffer: MemoryId,
+    /// The bytes, in the root buffer.
+    pub region: Region,
+    /// How.
+    pub mode: Mode,
+}
+
+/// How a map was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// `CL_MAP_READ` alone.
+    Read,
+    /// With `CL_MAP_WRITE`.
+    Write,
+    /// `CL_MAP_WRITE_INVALIDATE_REGION`.
+    WriteInvalidate,
+}
+
+/// What is known of a kernel's pointer argument and its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ArgumentKind {
+    /// The parameter is `__constant`.
+    pub constant: bool,
+    /// The parameter is a pointer to `const`.
+    pub pointer_to_const: bool,
+    /// The buffer was made with `CL_MEM_READ_ONLY`.
+    pub read_only: bool,
+}
+
+impl Access {
+    /// `clEnqueueFillBuffer`.
+    #[must_use]
+    pub fn fill(buffer: MemoryId, region: Region) -> Access {
+        Access::new(buffer, region, Mode::Write)
+    }
+
+    /// `clEnqueueWriteBuffer`, `clEnqueueWriteBufferRect`.
+    #[must_use]
+    pub fn write(buffer: MemoryId, region: Region) -> Access {
+        Access::new(buffer, region, Mode::Write)
+    }
+
+    /// `clEnqueueReadBuffer`, `clEnqueueReadBufferRect`.
+    #[must_use]
+    pub fn read(buffer: MemoryId, region: Region) -> Access {
+        Access::new(buffer, region, Mode::Read)
+    }
+
+    /// `clEnqueueCopyBuffer`, `clEnqueueCopyBufferRect`.
+    #[must_use]
+    pub fn copy(source: (MemoryId, Region), destination: (MemoryId, Region)) -> [Access; 2] {
+        [
+            Access::new(source.0, source.1, Mode::Read),
+            Access::new(destination.0, destination.1, Mode::Write),
+        ]
+    }
+
+    /// `clEnqueueMapBuffer`; runs at the client.
+    #[must_use]
+    pub fn map(buffer: MemoryId, region: Region, kind: MapKind) -> Access {
+        let mode = match kind {
+            MapKind::Read => Mode::Read,
+            MapKind::Write => Mode::MapWrite,
+            MapKind::WriteInvalidate => Mode::MapInvalidate,
+        };
+        Access::new(buffer, region, mode)
+    }
+
+    /// `clEnqueueUnmapMemObject` of what was mapped for writing.
+    #[must_use]
+    pub fn unmap(buffer: MemoryId, region: Region) -> Access {
+        Access::new(buffer, region, Mode::Upload)
+    }
+
+    /// `clEnqueueMigrateMemObjects`; at the client with `CL_MIGRATE_MEM_OBJECT_HOST`.
+    #[must_use]
+    pub fn migrate(buffer: MemoryId, region: Region, content_undefined: bool) -> Access {
+        let mode = if content_undefined {
+            Mode::Discard
+        } else {
+            Mode::Read
+        };
+        Access::new(buffer, region, mode)
+    }
+
+    /// A buffer argument of a launch. `const_is_read` is the setting that believes `const` pointers.
+    #[must_use]
+    pub fn argument(
+        buffer: MemoryId,
+        region: Region,
+        kind: ArgumentKind,
+        const_is_read: bool,
+    ) -> Access {
+        let believed = kind.pointer_to_const && const_is_read;
+        let mode = if kind.constant || kind.read_only || believed {
+            Mode::Read
+        } else {
+            Mode::ReadWrite
+        };
+        Access::new(buffer, region, mode)
+    }
+
+    fn new(buffer: MemoryId, region: Region, mode: Mode) -> Access {
+        Access {
+            buffer,
+            region,
+            mode,
+        }
+    }
+
+    /// Hands out the spans that this access touches and how; `fine` allows rows one by one.
+    pub(super) fn for_each_span(&self, fine: bool, mut each: impl FnMut(Span, Mode)) {
+        let [_, rows, slices] = self.region.size();
+        if self.region.packed_length() == 0 {
+            return;
+        }
+        if self.region.is_linear() {
+            each(Span::enclosing(&self.region), self.mode);
+        } else if fine && rows.saturating_mul(slices) <= MAX_ROWS {
+            for row in self.region.segments(0, u64::MAX) {
+                each(Span::new(row.offset, row.offset + row.length), self.mode);
+            }
+        } else {
+            let coarse = match self.mode {
+                Mode::Write => Mode::ReadWrite,
+                mode => mode,
+            };
+            each(Span::enclosing(&self.region), coarse);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Which copy of which bytes is valid where, and what must move before a command may run: MSI per range.
+//!
+//! ```text
+//! access     what each command reads and writes
+//! pieces, state, directory    who has which range of a buffer, and who is busy with it
+//! network, source     ways and loads; from where to take bytes
+//! plan, gather        what a command needs first
+//! ```
+//! [`Coherence`] is a context's view of all its root buffers. For every command the caller makes a
+//! [`Plan`], gives its transfers and the command ids, sends them and [commits](Coherence::commit) the
+//! plan, all in one critical section per context, so that there is one order of commands. Nothing here
+//! knows sockets, clocks, locks or handles.
+//!
+//! Invariants. *One order*: every edge goes from something planned earlier to something planned later,
+//! so that no cycle can arise and all that is sent can end. *One newest version*: a range has no two
+//! copies that were modified apart. *Nothing twice*: no transfer brings what its destination has.
+#![forbid(unsafe_code)]
+
+mod access;
+mod directory;
+mod gather;
+mod network;
+mod pieces;
+mod place;
+mod plan;
+mod runs;
+mod source;
+mod state;
+
+use causeway_proto::id::{EventId, MemoryId};
+use rustc_hash::FxHashMap;
+
+pub use access::{Access, ArgumentKind, MAX_PIECES, MAX_ROWS, MapKind, Mode};
+pub use directory::Contents;
+pub use gather::{Gather, Piece};
+pub use network::Route;
+pub use place::{Place, SiteIndex, Span};
+pub use plan::{Command, Lost, Needs, Plan, Transfer, Wait, Waits};
+
+use directory::Directory;
+use network::Network;
+
+/// Transfers are cut into pieces of this many bytes, so that a chain of readers pipelines.
+pub const PIECE: u64 = 16 << 20;
+
+/// Tells which events have ended, with or without success.
+///
+/// Once it says so of an event, [`Coherence::failed`] has been called if the event failed.
+pub type IsDone<'a> = &'a dyn Fn(EventId) -> bool;
+
+/// The events of a transfer. From or to the client it is one command, and both are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferEvents {
+    /// The source's bytes have been taken.
+    pub sent: EventId,
+    /// The destination has them.
+    pub received: EventId,
+}
+
+impl TransferEvents {
+    /// A transfer from or to the client.
+    #[must_use]
+    pub fn one(event: EventId) -> TransferEvents {
+        TransferEvents {
+            sent: event,
+            received: event,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Coherence {
+    directories: FxHashMap<MemoryId, Directory>,
+    network: Network,
+    piece: u64,
+}
+
+impl Default for Coherence {
+    fn default() -> Self {
+        Coherence::with_piece(PIECE)
+    }
+}
+
+impl Coherence {
+    /// A context without buffers.
+    #[must_use]
+    pub fn new() -> Coherence {
+        Coherence::default()
+    }
+
+    /// The same, with transfers of at most `piece` bytes (at least 1).
+    #[must_use]
+    pub fn with_piece(piece: u64) -> Coherence {
+        Coherence {
+            directories: FxHashMap::default(),
+            network: Network::default(),
+            piece: piece.max(1),
+        }
+    }
+
+    /// A new root buffer.
+    pub fn add_buffer(&mut self, buffer: MemoryId, size: u64, contents: Contents) {
+        let directory = Directory::new(buffer, size, contents);
+        self.directories.insert(buffer, directory);
+    }
+
+    /// A root buffer is gone.
+    pub fn remove_buffer(&mut self, buffer: MemoryId) {
+        self.directories.remove(&buffer);
+    }
+
+    /// How two sites reach each other, both ways; directly until told otherwise.
+    pub fn set_route(&mut self, one: SiteIndex, other: SiteIndex, route: Route) {
+        self.network.set_route(one, other, route);
+    }
+
+    /// The plan's transfers (one pair of events each, in their order) and its command have been sent.
+    pub fn commit(
+        &mut self,
+        plan: &Plan,
+        transfers: &[TransferEvents],
+        command: EventId,
+        is_done: IsDone<'_>,
+    ) {
+        for (transfer, events) in plan.transfers.iter().zip(transfers) {
+            let bytes = transfer.region.packed_length();
+            self.network.begin(events.received, transfer.source, bytes);
+            if let Some(directory) = self.directories.get_mut(&transfer.buffer) {
+                directory.transfer(transfer, *events, is_done);
+            }
+        }
+        for touch in &plan.touches {
+            if let Some(directory) = self.directories.get_mut(&touch.buffer) {
+                directory.command(touch, plan, command, is_done);
+            }
+        }
+    }
+
+    /// A transfer's received event has ended with success: its source has less to send. Forgetting to
+    /// say so costs only the balance of loads.
+    pub fn arrived(&mut self, received: EventId) {
+        self.network.end(received);
+    }
+
+    /// An event has failed: that of a command, or any of a transfer's. Must come before `is_done` says
+    /// that it has ended.
+    ///
+    /// What a transfer should have brought is invalid there; what a command should have written is
+    /// undefined, as in native OpenCL, and stays where it was to be written.
+    pub fn failed(&mut self, event: EventId) {
+        self.network.end(event);
+        for directory in self.directories.values_mut() {
+            directory.for_all(|state| state.failed(event));
+        }
+    }
+
+    /// A site is gone, with its copies; what was valid there only is lost until it is overwritten.
+    pub fn site_lost(&mut self, site: SiteIndex) {
+        for directory in self.directories.values_mut() {
+            directory.for_all(|state| state.forget(Place::Site(site)));
+        }
+    }
+
+    /// The client gives up its copies of a range (a shadow whose pages go back). False, and nothing has
+    /// changed, when the only valid copy, or one that a transfer takes bytes from, would go.
+    pub fn forget_client_copy(
+        &mut self,
+        buffer: MemoryId,
+        span: Span,
+        is_done: IsDone<'_>,
+    ) -> bool {
+        let Some(directory) = self.directories.get_mut(&buffer) else {
+            return true;
+        };
+        let needed = directory
+            .pieces
+            .within(span)
+            .any(|(_, state)| state.needs(Place::Client, is_done));
+        if !needed {
+            directory
+                .pieces
+                .update(span, |state| state.forget(Place::Client));
+        }
+        !needed
+    }
+}

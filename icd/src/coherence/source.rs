@@ -1,0 +1,74 @@
+//! From which copy a transfer takes its bytes.
+//!
+//! A site rather than the client, a direct way rather than a relayed one, and among those the place that
+//! has least to send: many readers of one large buffer so form a chain or tree, in which every copy that
+//! has arrived (or will) serves the next. A copy that is still arriving costs a little more, so that
+//! small buffers fan out from where they are instead of hopping from site to site.
+
+use smallvec::SmallVec;
+
+use super::IsDone;
+use super::network::{Network, Route};
+use super::place::Place;
+use super::state::{State, Validity};
+
+/// Loads that differ by less are equal: switching the source for a few bytes gains nothing.
+const QUANTUM: u64 = 1 << 20;
+
+/// What a hop is worth, in bytes of waiting: about a round trip of a fast network.
+const HOP: u64 = 2 * QUANTUM;
+
+/// The choice of one plan, which counts what it has assigned.
+pub(super) struct Sources<'a> {
+    network: &'a Network,
+    destination: Place,
+    is_done: IsDone<'a>,
+    assigned: SmallVec<[(Place, u64); 4]>,
+    last: Option<Place>,
+}
+
+impl<'a> Sources<'a> {
+    pub(super) fn new(
+        network: &'a Network,
+        destination: Place,
+        is_done: IsDone<'a>,
+    ) -> Sources<'a> {
+        Sources {
+            network,
+            destination,
+            is_done,
+            assigned: SmallVec::new(),
+            last: None,
+        }
+    }
+
+    /// The best source of bytes in this state; none when they are lost.
+    pub(super) fn choose(&mut self, state: &State, bytes: u64) -> Option<Place> {
+        let valid = state.copies().iter().filter(|copy| copy.is_valid());
+        let best = valid.min_by_key(|copy| self.cost(copy.place, copy.validity))?;
+        let place = best.place;
+        match self.assigned.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, assigned)) => *assigned += bytes,
+            None => self.assigned.push((place, bytes)),
+        }
+        self.last = Some(place);
+        Some(place)
+    }
+
+    fn cost(&self, place: Place, validity: Validity) -> (u8, u64, bool, Place) {
+        let kind = match (place, self.network.route(place, self.destination)) {
+            (Place::Site(_), Route::Direct) => 0,
+            (Place::Client, _) => 1,
+            // Bytes that pass the client's link twice.
+            (Place::Site(_), Route::ViaClient) => 2,
+        };
+        let assigned = self.assigned.iter().find(|(known, _)| *known == place);
+        let assigned = assigned.map_or(0, |(_, bytes)| *bytes);
+        let hop = match validity {
+            Validity::Arriving(event) if !(self.is_done)(event) => HOP,
+            _ => 0,
+        };
+        let load = self.network.load(place) + assigned + hop;
+        (kind, load / QUANTUM, self.last != Some(place), place)
+    }
+}
