@@ -38,7 +38,7 @@ impl Runs {
     pub(super) fn push(&mut self, span: Span) -> Option<Region> {
         if let Some(open) = &mut self.open
             && open.end == span.start
-            && span.start % self.limit != 0
+            && !span.start.is_multiple_of(self.limit)
         {
             open.end = span.end;
             return None;
