@@ -11,7 +11,7 @@ use std::time::Duration;
 use opencl::*;
 
 unsafe extern "C" fn tell(_: cl_event, status: cl_int, to: *mut c_void) {
-    // SAFETY: the sender outlives the event, and callbacks come from one thread.
+    // SAFETY: the sender is never dropped, and callbacks come from one thread.
     let to = unsafe { &*with_exposed_provenance::<Sender<cl_int>>(to.expose_provenance()) };
     to.send(status).expect("somebody listens");
 }
@@ -28,12 +28,14 @@ fn callbacks_come_by_status_not_by_registration() {
         &raw mut marker
     ));
     let (sender, told) = channel::<cl_int>();
+    // For good: the last callback may still be inside of `send` when what it sent has been received.
+    let sender: &'static Sender<cl_int> = Box::leak(Box::new(sender));
     for status in [CL_COMPLETE, CL_RUNNING, CL_COMPLETE, CL_SUBMITTED] {
         ok!(clSetEventCallback(
             marker,
             status,
             Some(tell),
-            (&raw const sender).cast_mut().cast()
+            std::ptr::from_ref(sender).cast_mut().cast()
         ));
     }
     ok!(clSetUserEventStatus(gate, CL_COMPLETE));
