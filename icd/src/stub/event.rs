@@ -4,7 +4,9 @@
 //! Specification: "Event Objects". Invariant: an event finishes once; callbacks run once each, on the
 //! callback thread, after everything that the event's completion promises is in place.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+mod ending;
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -14,6 +16,9 @@ use cl_headers::types::{
     CL_COMMAND_USER, CL_COMPLETE, CL_INVALID_OPERATION, CL_QUEUED, CL_SUBMITTED,
 };
 use parking_lot::{Condvar, Mutex};
+
+use ending::Arrival;
+pub(super) use ending::{End, Precedents};
 
 use super::{Binding, Buffer, Context, Queue, callbacks, next_id};
 use crate::error::{ClResult, Status, require};
@@ -39,6 +44,8 @@ pub struct Event {
     // There when an unset user event of the application may hold it back.
     gated: Option<GatedBy>,
     status: AtomicI32,
+    // Ended, and so is all that its queue's order puts before it.
+    settled: AtomicBool,
     state: Mutex<State>,
     // For user events, which no session wakes.
     changed: Condvar,
@@ -55,6 +62,30 @@ struct State {
     wait: Vec<Arc<Event>>,
     // Whether a failed event of the wait list explains the failure.
     inherited: bool,
+    // Counted by the queue as one whose end the application can see.
+    visible: bool,
+    // Until its end has come.
+    precedents: Precedents,
+    // Others whose ends have come and that stay until this one is visible or settled.
+    arrivals: Vec<Arrival>,
+}
+
+/// What a command's event is made from.
+pub(super) struct Life {
+    /// `CL_EVENT_COMMAND_TYPE`.
+    pub(super) command: u32,
+    /// There when an unset user event of the application may hold it back.
+    pub(super) gated: Option<GatedBy>,
+    /// What its queue's order puts before it.
+    pub(super) precedents: Precedents,
+    /// The wait list.
+    pub(super) wait: Vec<Arc<Event>>,
+    /// Memory that the command reads or writes.
+    pub(super) hold: Vec<Arc<Buffer>>,
+    /// Runs before anybody sees the end.
+    pub(super) finisher: Option<Finisher>,
+    /// Whether the queue counts it as one whose end the application can see.
+    pub(super) visible: bool,
 }
 
 impl std::fmt::Debug for Event {
@@ -68,14 +99,16 @@ impl std::fmt::Debug for Event {
 
 impl Event {
     /// The event of a command that is about to be sent.
-    pub(super) fn of_command(
-        queue: &Arc<Queue>,
-        command: u32,
-        gated: Option<GatedBy>,
-        wait: Vec<Arc<Event>>,
-        hold: Vec<Arc<Buffer>>,
-        finisher: Option<Finisher>,
-    ) -> Arc<Event> {
+    pub(super) fn of_command(queue: &Arc<Queue>, life: Life) -> Arc<Event> {
+        let Life {
+            command,
+            gated,
+            precedents,
+            wait,
+            hold,
+            finisher,
+            visible,
+        } = life;
         Arc::new(Event {
             binding: Binding::default(),
             id: EventId(next_id()),
@@ -84,10 +117,13 @@ impl Event {
             command,
             gated,
             status: AtomicI32::new(CL_QUEUED),
+            settled: AtomicBool::new(false),
             state: Mutex::new(State {
                 finisher,
                 hold,
                 wait,
+                visible,
+                precedents,
                 ..State::default()
             }),
             changed: Condvar::new(),
@@ -114,7 +150,7 @@ impl Event {
     /// Lets through what a [`Event::gate`] holds back. Only appends to the wire, so that a transport
     /// thread may call it.
     pub(super) fn open(self: &Arc<Self>) {
-        if self.finish(Status::SUCCESS, None, &Bytes::new()) {
+        if self.finish(Status::SUCCESS) {
             // A lost session has failed every dependant already.
             let _ = self.tell_status(Status::SUCCESS);
         }
@@ -138,6 +174,7 @@ impl Event {
             command: CL_COMMAND_USER,
             gated: gated.then(GatedBy::default),
             status: AtomicI32::new(CL_SUBMITTED),
+            settled: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -152,10 +189,7 @@ impl Event {
     /// # Errors
     /// `CL_INVALID_OPERATION` when it was set before.
     pub fn set_user_status(self: &Arc<Self>, status: i32) -> ClResult {
-        require(
-            self.finish(Status(status), None, &Bytes::new()),
-            CL_INVALID_OPERATION,
-        )?;
+        require(self.finish(Status(status)), CL_INVALID_OPERATION)?;
         let site = self.context.site();
         // A lost session has failed every dependant already; the application did its part.
         let _ = self.tell_status(Status(status));
@@ -256,39 +290,50 @@ impl Event {
         callbacks::run(move || callback(&event, told));
     }
 
-    /// Ends the event; false if it had ended before. The finisher runs first, so that whoever sees
-    /// the end finds the bytes in place.
-    pub(super) fn finish(
-        self: &Arc<Self>,
-        status: Status,
-        times: Option<[u64; 4]>,
-        contents: &Bytes,
-    ) -> bool {
+    // Ends a user event; false if it had ended before.
+    fn finish(self: &Arc<Self>, status: Status) -> bool {
+        let arrivals = self.conclude(End::of(status), true);
+        let first = arrivals.is_some();
+        ending::go_on(arrivals.unwrap_or_default());
+        first
+    }
+
+    // Makes the end visible, and gives what stayed for that; none if it had ended before. The finisher
+    // runs first, so that whoever sees the end finds the bytes in place.
+    fn conclude(self: &Arc<Self>, end: End, settled: bool) -> Option<Vec<Arrival>> {
+        let End {
+            status,
+            times,
+            contents,
+        } = end;
         let finisher = self.state.lock().finisher.take();
         if let Some(finisher) = finisher {
-            finisher(status, contents);
+            finisher(status, &contents);
         }
-        let (mut callbacks, hold, wait, inherited) = {
+        let (mut callbacks, hold, wait, arrivals) = {
             let mut state = self.state.lock();
             if self.is_done() {
-                return false;
+                return None;
             }
             state.inherited = is_inherited(status, &state.wait);
+            if let Some(queue) = &self.queue
+                && !state.inherited
+            {
+                // Before clFinish, which tells it, can see the end.
+                queue.finished(status);
+            }
             state.times = times.filter(|times| times[3] != 0);
+            self.settled.store(settled, Ordering::Release);
             self.status.store(status.0.min(0), Ordering::Release);
+            self.count_out(&mut state);
             (
                 std::mem::take(&mut state.callbacks),
                 std::mem::take(&mut state.hold),
                 std::mem::take(&mut state.wait),
-                state.inherited,
+                std::mem::take(&mut state.arrivals),
             )
         };
         self.changed.notify_all();
-        if let Some(queue) = &self.queue
-            && !inherited
-        {
-            queue.finished(status);
-        }
         // As the command went through them: submitted, running, complete.
         callbacks.sort_by_key(|(registered, _)| std::cmp::Reverse(*registered));
         for (registered, callback) in callbacks {
@@ -296,12 +341,25 @@ impl Event {
         }
         // Dropping what it held may run destructor callbacks: those only queue on the callback thread.
         drop((hold, wait));
-        true
+        Some(arrivals)
+    }
+
+    // Only once the end is visible may a call return because nothing visible is under way.
+    fn count_out(&self, state: &mut State) {
+        if std::mem::take(&mut state.visible)
+            && let Some(queue) = &self.queue
+        {
+            queue.count_out();
+        }
     }
 
     /// The command was never sent: its finisher runs, nobody else hears of it.
     pub(super) fn discard(&self) {
-        let finisher = self.state.lock().finisher.take();
+        let finisher = {
+            let mut state = self.state.lock();
+            self.count_out(&mut state);
+            state.finisher.take()
+        };
         if let Some(finisher) = finisher {
             finisher(Status::OUT_OF_RESOURCES, &Bytes::new());
         }

@@ -14,6 +14,7 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 
+use super::event::End;
 use super::{Context, Event};
 use crate::error::ClResult;
 use crate::transport::{self, Node, Session, SessionEvents};
@@ -104,7 +105,7 @@ impl SessionLink {
         let ids: Vec<EventId> = self.incomplete.iter().map(|entry| *entry.key()).collect();
         for id in ids {
             if let Some((_, event)) = self.incomplete.remove(&id) {
-                event.finish(status, None, &Bytes::new());
+                event.ended(End::of(status));
             }
         }
     }
@@ -140,7 +141,11 @@ impl SessionEvents for SessionLink {
             completion.started,
             completion.ended,
         ];
-        event.finish(status, Some(times), &completion.contents);
+        event.ended(End {
+            status,
+            times: Some(times),
+            contents: completion.contents,
+        });
     }
 
     fn notice(&self, notice: Notice) {

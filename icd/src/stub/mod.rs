@@ -25,6 +25,7 @@ mod presented;
 pub mod program;
 mod queue;
 mod range_table;
+mod recent;
 mod sampler;
 mod site;
 mod transfer;

@@ -4,7 +4,6 @@
 //! the completion, and appends the command to the wire, all under the queue's lock, so that the
 //! order of calls is the order on the wire. It waits for nobody.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -16,12 +15,10 @@ use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
 use parking_lot::Mutex;
 
-use super::event::{Finisher, GatedBy};
+use super::event::{Finisher, GatedBy, Life, Precedents};
+use super::recent::Recent;
 use super::{Binding, Buffer, Context, Device, Event, next_id};
 use crate::error::{ClResult, Status};
-
-/// Fewer commands are never looked at all together.
-const SWEEP_FROM: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
@@ -45,19 +42,13 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct Order {
+    // The last command (in order) or barrier (out of order), whatever has become of it.
+    last: Weak<Event>,
     // Incomplete commands.
     pending: Recent,
     // Those that the application may hold back, and the barriers among them.
     gated: Recent,
     gated_barriers: Recent,
-}
-
-/// Commands, oldest first; the dead and the done go in passing.
-#[derive(Debug, Default)]
-struct Recent {
-    events: VecDeque<Weak<Event>>,
-    // Length at which all are looked at: one that stays must not keep what is done behind it.
-    sweep_at: usize,
 }
 
 /// How a command stands to the others of an out-of-order queue.
@@ -80,6 +71,10 @@ impl Place {
             },
             _ => Place::Ordinary,
         }
+    }
+
+    fn is_after_all(self) -> bool {
+        matches!(self, Place::AfterAll | Place::Barrier { after_all: true })
     }
 }
 
@@ -279,9 +274,20 @@ impl Queue {
             .would_gate(self.is_in_order(), place, &wait)
             .then(|| order.gated_by(self.is_in_order(), place, &wait));
         let is_gated = gated.is_some();
-        let finisher = self.count_visible(visible, finisher);
         let on = wait_ids(&wait);
-        let event = Event::of_command(self, command, gated, wait, hold, finisher);
+        if visible {
+            self.visible.fetch_add(1, Ordering::AcqRel);
+        }
+        let life = Life {
+            command,
+            gated,
+            precedents: order.precedents(self.is_in_order(), place),
+            wait,
+            hold,
+            finisher,
+            visible,
+        };
+        let event = Event::of_command(self, life);
         let kind = Kind::Enqueue(Enqueue {
             event: event.id().0,
             queue: self.id.0,
@@ -300,7 +306,7 @@ impl Queue {
             return Err(error.into());
         }
         event.submitted();
-        order.push(&event, is_gated, place);
+        order.push(&event, self.is_in_order(), is_gated, place);
         Ok(event)
     }
 
@@ -323,22 +329,9 @@ impl Queue {
         wait.chunks(MAX_LIST).map(marker).collect()
     }
 
-    fn count_visible(
-        self: &Arc<Self>,
-        visible: bool,
-        finisher: Option<Finisher>,
-    ) -> Option<Finisher> {
-        if !visible {
-            return finisher;
-        }
-        self.visible.fetch_add(1, Ordering::AcqRel);
-        let queue = self.clone();
-        Some(Box::new(move |status, contents| {
-            if let Some(finisher) = finisher {
-                finisher(status, contents);
-            }
-            queue.visible.fetch_sub(1, Ordering::AcqRel);
-        }))
+    /// One that was counted as visible has ended, or was never sent.
+    pub(super) fn count_out(&self) {
+        self.visible.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// A command has ended thus, and not because its wait list failed.
@@ -365,14 +358,7 @@ impl Queue {
     /// lost.
     pub fn finish(&self) -> ClResult {
         let flushed = self.flush();
-        let pending: Vec<Arc<Event>> = self
-            .order
-            .lock()
-            .pending
-            .events
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
+        let pending = self.order.lock().pending.incomplete();
         for event in pending {
             // Its failure is not this call's: a wait list's failure is told by the events alone.
             let _ = event.wait();
@@ -400,9 +386,7 @@ impl Order {
 
     // What of this queue a command at that place comes after, among what the application holds back.
     fn earlier_gated(&mut self, in_order: bool, place: Place) -> &mut Recent {
-        let after_all =
-            in_order || matches!(place, Place::AfterAll | Place::Barrier { after_all: true });
-        if after_all {
+        if in_order || place.is_after_all() {
             &mut self.gated
         } else {
             &mut self.gated_barriers
@@ -417,14 +401,27 @@ impl Order {
             .map(Arc::downgrade)
             .collect();
         if !in_order {
-            let earlier = &self.earlier_gated(in_order, place).events;
-            gated_by.extend(earlier.iter().filter(|event| is_incomplete(event)).cloned());
+            gated_by.extend(self.earlier_gated(in_order, place).incomplete_weak());
         }
         gated_by.into()
     }
 
-    fn push(&mut self, event: &Arc<Event>, gated: bool, place: Place) {
+    fn precedents(&self, in_order: bool, place: Place) -> Precedents {
+        Precedents {
+            previous: self.last.clone(),
+            earlier: if !in_order && place.is_after_all() {
+                self.pending.incomplete_weak().collect()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    fn push(&mut self, event: &Arc<Event>, in_order: bool, gated: bool, place: Place) {
         self.pending.push(event);
+        if in_order || matches!(place, Place::Barrier { .. }) {
+            self.last = Arc::downgrade(event);
+        }
         if gated {
             self.gated.push(event);
             if matches!(place, Place::Barrier { .. }) {
@@ -432,41 +429,6 @@ impl Order {
             }
         }
     }
-}
-
-impl Recent {
-    fn any_incomplete(&mut self) -> bool {
-        self.drop_done();
-        !self.events.is_empty()
-    }
-
-    fn incomplete(&self) -> Vec<Arc<Event>> {
-        let alive = self.events.iter().filter_map(Weak::upgrade);
-        alive.filter(|event| !event.is_done()).collect()
-    }
-
-    fn push(&mut self, event: &Arc<Event>) {
-        self.drop_done();
-        if self.events.len() >= self.sweep_at {
-            self.events.retain(is_incomplete);
-            self.sweep_at = (2 * self.events.len()).max(SWEEP_FROM);
-        }
-        self.events.push_back(Arc::downgrade(event));
-    }
-
-    fn drop_done(&mut self) {
-        while self
-            .events
-            .front()
-            .is_some_and(|event| !is_incomplete(event))
-        {
-            self.events.pop_front();
-        }
-    }
-}
-
-fn is_incomplete(event: &Weak<Event>) -> bool {
-    event.upgrade().is_some_and(|event| !event.is_done())
 }
 
 // What has succeeded holds nobody back; what has failed must be named, to cancel. A list is never

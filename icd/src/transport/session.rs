@@ -231,6 +231,13 @@ impl Session {
         }
     }
 
+    /// Makes who waits for `event` look again: its end is visible only now, later than its completion.
+    pub fn tell(&self, event: EventId) {
+        if !fork::is_child() {
+            self.core.progress.advance(Change::Event(event));
+        }
+    }
+
     /// Registers the bytes of the bulk write `event`. Call before the command is sent. They are read
     /// once the worker grants credit, after this returns; `keep` is held until they all are.
     ///

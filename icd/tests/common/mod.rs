@@ -31,6 +31,10 @@ use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
     CLIENT_PROOF, Greeting, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF, check_client_proof,
 };
+use cl_headers::types::{
+    CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_DEVICE_TYPE,
+    CL_DEVICE_TYPE_GPU, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE,
+};
 use prost::Message;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status};
@@ -375,6 +379,23 @@ impl Worker for Bridge {
     }
 }
 
+/// The least that contexts, queues and buffers ask of a device.
+fn device() -> Device {
+    let answer = |name: u32, value: u64| InfoAnswer {
+        name,
+        value: Bytes::copy_from_slice(&value.to_le_bytes()),
+        status: 0,
+    };
+    let queues = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
+    Device {
+        info: vec![
+            answer(CL_DEVICE_TYPE, CL_DEVICE_TYPE_GPU),
+            answer(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, queues),
+            answer(CL_DEVICE_MAX_MEM_ALLOC_SIZE, 1 << 30),
+        ],
+    }
+}
+
 struct Supervisor(Arc<Shared>);
 
 #[tonic::async_trait]
@@ -387,6 +408,10 @@ impl NodeService for Supervisor {
             wire_version: self.0.faults.wire_version,
             node_uuid: Bytes::copy_from_slice(&self.0.faults.uuid),
             generation: 7,
+            platforms: vec![Platform {
+                info: Vec::new(),
+                devices: vec![device()],
+            }],
             ..Inventory::default()
         }))
     }
