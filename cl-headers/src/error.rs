@@ -3,6 +3,7 @@
 //! Only names: which code a call answers is decided where the call is made. Invariant: every code
 //! has one name; of two that share a number, the one of Khronos.
 
+use crate::server::{CL_CONNECTION_FAILURE_WWU, CL_INVALID_SERVER_WWU};
 use crate::types::*;
 
 macro_rules! error_names {
@@ -118,6 +119,8 @@ error_names! {
     CL_INCOMPATIBLE_COMMAND_QUEUE_KHR,
     CL_INVALID_MUTABLE_COMMAND_KHR,
     CL_INVALID_SEMAPHORE_KHR,
+    CL_INVALID_SERVER_WWU,
+    CL_CONNECTION_FAILURE_WWU,
 }
 
 #[cfg(test)]

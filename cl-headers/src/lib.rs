@@ -4,6 +4,7 @@
 //! - [`for_each_entry_point!`]: the one list of all entry points up to OpenCL 3.1;
 //! - [`Dispatch`], [`ENTRY_POINTS`]: the dispatch table and the names, made from that list;
 //! - [`ObjectHead`], [`Icd2Dispatch`]: how every OpenCL object begins, for loaders of either kind;
+//! - [`server`]: our own extension `cl_wwu_server`, whose C header is `include/CL/cl_ext_causeway.h`;
 //! - [`error_name`]: error codes as text.
 //!
 //! This crate implements no OpenCL function and links no OpenCL library. Invariant: the layouts
@@ -15,6 +16,7 @@ mod entry_points; // first: its macro is used by the others
 mod dispatch;
 mod error;
 mod object;
+pub mod server;
 pub mod types;
 
 pub use dispatch::{

@@ -69,6 +69,8 @@ fn create(
     properties: Vec<isize>,
     notify: Option<ContextNotify>,
 ) -> ClResult<cl_context> {
+    let gone = |device: &Arc<Device>| device.is_gone() || device.node().is_disconnected();
+    require(!devices.iter().any(gone), CL_DEVICE_NOT_AVAILABLE)?;
     Ok(handle::publish(Context::new(devices, properties, notify)?))
 }
 
@@ -104,8 +106,8 @@ entry_points! {
         require(!chosen.is_empty(), CL_DEVICE_NOT_FOUND)?;
         // A node that was lost may be back, so it is asked when it is the only one; otherwise those
         // that are there are enough.
-        if chosen.iter().any(|device| device.node().is_available()) {
-            chosen.retain(|device| device.node().is_available());
+        if chosen.iter().any(|device| device.is_available()) {
+            chosen.retain(|device| device.is_available());
         }
         create(chosen, properties, notify)
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use cl_headers::types::*;
 
 use super::entry::entry_points;
-use super::handle;
+use super::handle::{self, Object};
 use super::info::{Answered, Info};
-use super::loader;
+use super::{loader, server};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Device, Platform};
 
@@ -40,11 +40,11 @@ pub(super) fn devices_of_type(
     )?;
     let is = |device: &Device, bits: cl_device_type| device.number(CL_DEVICE_TYPE) & bits != 0;
     // Exactly one device is the default, never a custom one.
-    let default = platform
-        .devices()
+    let devices = platform.devices();
+    let default = devices
         .iter()
         .find(|device| !is(device, CL_DEVICE_TYPE_CUSTOM));
-    let chosen = platform.devices().iter().filter(|device| {
+    let chosen = devices.iter().filter(|device| {
         let of_type = if wanted == CL_DEVICE_TYPE_ALL {
             !is(device, CL_DEVICE_TYPE_CUSTOM)
         } else {
@@ -56,11 +56,12 @@ pub(super) fn devices_of_type(
     Ok(chosen.cloned().inspect(publish_once).collect())
 }
 
-fn publish_once(device: &Arc<Device>) {
+/// Gives a device or server its handle for life, if it has none.
+pub(super) fn publish_once<T: Object>(stub: &Arc<T>) {
     static PUBLISHING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
     let _one_at_a_time = PUBLISHING.lock();
-    if handle::raw_of(device).is_null() {
-        handle::publish_permanent(device);
+    if stub.binding().handle().is_none() {
+        handle::publish_permanent(stub);
     }
 }
 
@@ -113,10 +114,10 @@ fn answer(device: &Arc<Device>, name: cl_device_info, info: Info) -> ClResult<An
         CL_DEVICE_REFERENCE_COUNT => info.give(1u32),
         // Every device is a root device; the node's answer is a handle, which no inventory carries.
         CL_DEVICE_PARENT_DEVICE => info.give(std::ptr::null_mut::<c_void>()),
-        CL_DEVICE_AVAILABLE => info.give_bool(device.node().is_available()),
+        CL_DEVICE_AVAILABLE => info.give_bool(device.is_available()),
         _ => match device.info(name) {
             Some(Ok(bytes)) => info.give_bytes(bytes),
-            _ => fail(CL_INVALID_VALUE),
+            _ => server::device_answer(device, name, info).unwrap_or(fail(CL_INVALID_VALUE)),
         },
     }
 }

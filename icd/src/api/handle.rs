@@ -21,6 +21,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::{Arc, LazyLock, Weak};
 
 use cl_headers::ObjectHead;
+use cl_headers::server::{CL_INVALID_SERVER_WWU, cl_server_WWU};
 use cl_headers::types::*;
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -28,7 +29,7 @@ use rustc_hash::FxHasher;
 
 use crate::error::{ClResult, fail};
 use crate::stub::{
-    Binding, Buffer, Context, Device, Event, Kernel, Platform, Program, Queue, Sampler,
+    Binding, Buffer, Context, Device, Event, Kernel, Platform, Program, Queue, Sampler, Server,
 };
 
 /// Which OpenCL object a handle stands for.
@@ -43,6 +44,7 @@ pub(crate) enum Kind {
     Kernel,
     Event,
     Sampler,
+    Server,
 }
 
 /// A stub that applications hold by handle.
@@ -98,6 +100,7 @@ objects! {
     Kernel: Kernel, cl_kernel, CL_INVALID_KERNEL, |_| false;
     Event: Event, cl_event, CL_INVALID_EVENT, |_| true;
     Sampler: Sampler, cl_sampler, CL_INVALID_SAMPLER, |_| true;
+    Server: Server, cl_server_WWU, CL_INVALID_SERVER_WWU, |_| true;
 }
 
 #[repr(C)]
@@ -122,7 +125,7 @@ pub(crate) fn publish<T: Object>(stub: Arc<T>) -> T::Raw {
     publish_held(stub, 1)
 }
 
-/// Gives a stub its handle without any hold: platforms and root devices, which are never released.
+/// Gives a stub its handle without any hold: platforms, servers and root devices, which are never released.
 pub(crate) fn publish_permanent<T: Object>(stub: &Arc<T>) -> T::Raw {
     publish_held(stub.clone(), 0)
 }
@@ -148,8 +151,8 @@ const AT_REST: usize = 4096;
 
 // Addresses of blocks whose stubs are gone, the longest dead first; one list a kind, since a block is
 // only used again for an object of its own type.
-static RESTING: [Mutex<VecDeque<usize>>; Kind::Sampler as usize + 1] =
-    [const { Mutex::new(VecDeque::new()) }; Kind::Sampler as usize + 1];
+static RESTING: [Mutex<VecDeque<usize>>; Kind::Server as usize + 1] =
+    [const { Mutex::new(VecDeque::new()) }; Kind::Server as usize + 1];
 
 /// Puts a block into memory that stays readable for ever; its address.
 fn place<T: Object>(block: Block<T>) -> usize {

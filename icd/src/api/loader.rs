@@ -133,7 +133,7 @@ fn extension_function(name: &CStr) -> *mut c_void {
         b"clIcdSetPlatformDispatchDataKHR" if icd2().is_some() => {
             clIcdSetPlatformDispatchDataKHR as *const ()
         }
-        _ => std::ptr::null(),
+        _ => super::server::function(name).unwrap_or(std::ptr::null()),
     };
     address.cast_mut().cast()
 }

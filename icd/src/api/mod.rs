@@ -24,6 +24,7 @@ mod platform;
 mod program;
 mod queue;
 mod sampler;
+mod server;
 mod sharing;
 mod sub_device;
 mod svm;

@@ -1,11 +1,12 @@
 //! `clGetPlatformIDs`, `clGetPlatformInfo`.
 
+use cl_headers::server::CL_WWU_SERVER_EXTENSION_NAME;
 use cl_headers::types::*;
 
 use super::entry::{code, entry_points};
 use super::handle;
 use super::info::{Answered, Info};
-use super::loader;
+use super::{loader, server};
 use crate::error::{ClResult, fail};
 use crate::stub::Platform;
 
@@ -44,16 +45,29 @@ fn answer(name: cl_platform_info, info: Info) -> ClResult<Answered> {
         }
         CL_PLATFORM_NAME => info.give_str("Causeway"),
         CL_PLATFORM_VENDOR => info.give_str("Causeway"),
-        CL_PLATFORM_EXTENSIONS => info.give_str("cl_khr_icd"),
+        CL_PLATFORM_EXTENSIONS => info.give_str(&extension_names()),
         CL_PLATFORM_ICD_SUFFIX_KHR => info.give_str("CSWY"),
         // OpenCL 3.0: no timer that all devices share with the host.
         CL_PLATFORM_HOST_TIMER_RESOLUTION => info.give(0u64),
         CL_PLATFORM_NUMERIC_VERSION => info.give(version(3, 0, 0)),
         CL_PLATFORM_EXTENSIONS_WITH_VERSION => {
-            info.give_bytes(&name_version("cl_khr_icd", loader::icd_version()))
+            let entries = extensions().map(|(name, version)| name_version(name, version));
+            info.give_bytes(&entries.concat())
         }
         _ => fail(CL_INVALID_VALUE),
     }
+}
+
+// The platform's own; of a device's extensions each device tells.
+fn extensions() -> [(&'static str, cl_version); 2] {
+    [
+        ("cl_khr_icd", loader::icd_version()),
+        (CL_WWU_SERVER_EXTENSION_NAME, server::VERSION),
+    ]
+}
+
+fn extension_names() -> String {
+    extensions().map(|(name, _)| name).join(" ")
 }
 
 /// `CL_MAKE_VERSION`.

@@ -1,12 +1,21 @@
 //! A root device of a node: a simple stub, answered from the node's inventory.
+//!
+//! What the node tells of a device may change: it was started anew with another driver, say. The handle
+//! stays the same as long as it is the same device ([`Device::identity`]). Invariant: what was told once
+//! stays readable for the life of the process, as the handle does.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use causeway_proto::control::InfoAnswer;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
+use cl_headers::types::{
+    CL_DEVICE_NAME, CL_DEVICE_UUID_KHR, CL_DEVICE_VENDOR, CL_DEVICE_VERSION, CL_PLATFORM_NAME,
+};
+use parking_lot::RwLock;
 use rustc_hash::FxHasher;
 
 use super::Binding;
@@ -20,10 +29,47 @@ pub(super) type Answers = HashMap<u32, Result<Bytes, i32>, BuildHasherDefault<Fx
 pub struct Device {
     pub(crate) binding: Binding,
     node: Arc<Node>,
-    platform: PlatformIndex,
-    index: DeviceIndex,
-    info: Answers,
-    platform_info: Arc<Answers>,
+    told: RwLock<&'static Told>,
+    gone: AtomicBool,
+}
+
+/// What the node tells of a device.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Its native platform.
+    pub(super) platform: PlatformIndex,
+    /// Its place there.
+    pub(super) index: DeviceIndex,
+    /// What it answers.
+    pub(super) info: Answers,
+    /// What its platform answers.
+    pub(super) platform_info: Arc<Answers>,
+}
+
+/// By what a device is known again. Several of a node may have the same; then their order tells.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    platform: Option<Bytes>,
+    // The device's UUID where it has one, else name and vendor.
+    device: [Option<Bytes>; 2],
+}
+
+impl Told {
+    /// See [`Identity`].
+    #[must_use]
+    pub(super) fn identity(&self) -> Identity {
+        let answer = |answers: &Answers, name| answers.get(&name).and_then(|a| a.clone().ok());
+        let uuid = answer(&self.info, CL_DEVICE_UUID_KHR)
+            .filter(|uuid| uuid.iter().any(|&byte| byte != 0));
+        let device = match uuid {
+            Some(uuid) => [Some(uuid), None],
+            None => [CL_DEVICE_NAME, CL_DEVICE_VENDOR].map(|name| answer(&self.info, name)),
+        };
+        Identity {
+            platform: answer(&self.platform_info, CL_PLATFORM_NAME),
+            device,
+        }
+    }
 }
 
 /// Turns the wire's list into a map.
@@ -44,21 +90,53 @@ pub(super) fn answers(list: &[InfoAnswer]) -> Answers {
 impl Device {
     /// A device as the node's inventory tells it.
     #[must_use]
-    pub fn new(
-        node: Arc<Node>,
-        platform: PlatformIndex,
-        index: DeviceIndex,
-        info: Answers,
-        platform_info: Arc<Answers>,
-    ) -> Device {
+    pub(super) fn new(node: Arc<Node>, told: Told) -> Device {
         Device {
             binding: Binding::default(),
             node,
-            platform,
-            index,
-            info,
-            platform_info,
+            told: RwLock::new(Box::leak(Box::new(told))),
+            gone: AtomicBool::new(false),
         }
+    }
+
+    // Answers are handed out as references, so what was told before is never freed: a few kilobytes,
+    // each time that a node comes back with another driver.
+    fn told(&self) -> &'static Told {
+        *self.told.read()
+    }
+
+    /// The node tells something else of the same device. Says whether it stands where it stood.
+    pub(super) fn retell(&self, told: Told) -> bool {
+        let before = self.told();
+        let same_place = before.platform == told.platform && before.index == told.index;
+        if *before != told {
+            *self.told.write() = Box::leak(Box::new(told));
+        }
+        self.gone.store(false, Ordering::Release);
+        same_place
+    }
+
+    /// The node has it no more.
+    pub(super) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Whether its node has it no more.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// `CL_DEVICE_AVAILABLE`, as far as is known; asks nobody.
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        !self.is_gone() && self.node.is_available()
+    }
+
+    /// By what it is known again.
+    #[must_use]
+    pub(super) fn identity(&self) -> Identity {
+        self.told().identity()
     }
 
     /// The node it sits in.
@@ -70,19 +148,20 @@ impl Device {
     /// Its native platform.
     #[must_use]
     pub fn platform(&self) -> PlatformIndex {
-        self.platform
+        self.told().platform
     }
 
     /// Its place in the platform.
     #[must_use]
     pub fn index(&self) -> DeviceIndex {
-        self.index
+        self.told().index
     }
 
     /// The node's answer for an info name: the bytes, the node's error, or nothing if it was not asked.
     #[must_use]
     pub fn info(&self, name: u32) -> Option<Result<&Bytes, i32>> {
-        self.info
+        self.told()
+            .info
             .get(&name)
             .map(|answer| answer.as_ref().map_err(|&status| status))
     }
@@ -90,7 +169,8 @@ impl Device {
     /// The native platform's answer for an info name.
     #[must_use]
     pub fn platform_info(&self, name: u32) -> Option<Result<&Bytes, i32>> {
-        self.platform_info
+        self.told()
+            .platform_info
             .get(&name)
             .map(|answer| answer.as_ref().map_err(|&status| status))
     }
@@ -137,7 +217,7 @@ impl Device {
     /// The device's OpenCL version as (major, minor), from `CL_DEVICE_VERSION`.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
-        let text = self.text(cl_headers::types::CL_DEVICE_VERSION);
+        let text = self.text(CL_DEVICE_VERSION);
         let number = text
             .strip_prefix("OpenCL ")
             .unwrap_or("")

@@ -27,6 +27,7 @@ mod queue;
 mod range_table;
 mod recent;
 mod sampler;
+mod server;
 mod site;
 mod transfer;
 
@@ -43,6 +44,7 @@ pub use platform::Platform;
 pub use program::{BuildNotify, BuildRequest, Origin, Program, Verb};
 pub use queue::{Queue, Submission};
 pub use sampler::Sampler;
+pub use server::Server;
 pub use site::Site;
 pub use transfer::{Transfer, Written, nothing};
 

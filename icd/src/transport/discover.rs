@@ -30,9 +30,13 @@ pub struct Discovered {
     pub also_at: Vec<String>,
 }
 
-struct Reply {
-    inventory: Result<Arc<Inventory>, WireError>,
-    round_trip: Option<Duration>,
+/// What a node answered.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its devices, or why there are none.
+    pub inventory: Result<Arc<Inventory>, WireError>,
+    /// One network round trip (the TCP handshake), when the node was reached.
+    pub round_trip: Option<Duration>,
 }
 
 /// Asks all servers for their inventories, in parallel; at most one second in all.
@@ -42,36 +46,38 @@ struct Reply {
 /// node uuid) give one entry. Nothing is remembered: the caller keeps what it got.
 #[must_use]
 pub fn discover(servers: &[ServerSettings]) -> Vec<Discovered> {
-    if servers.is_empty() {
-        return Vec::new();
-    }
     let addresses: Vec<Address> = servers
         .iter()
         .map(|server| server.address.clone())
         .collect();
-    let asked = control::converse(move || ask_all(addresses));
-    let replies = asked.unwrap_or_else(|error| {
+    join_duplicates(servers, ask(&addresses))
+}
+
+/// The same for addresses, one reply each; what to make of two that are one node is the caller's business.
+#[must_use]
+pub fn ask(addresses: &[Address]) -> Vec<Reply> {
+    if addresses.is_empty() {
+        return Vec::new();
+    }
+    let asked = addresses.to_vec();
+    control::converse(move || ask_all(asked)).unwrap_or_else(|error| {
         let reason = error.to_string();
-        let reply = |server: &ServerSettings| {
-            let address = server.address.to_string();
-            Reply {
-                inventory: Err(WireError::Unreachable {
-                    address,
-                    reason: reason.clone(),
-                }),
-                round_trip: None,
-            }
+        let reply = |address: &Address| Reply {
+            inventory: Err(WireError::Unreachable {
+                address: address.to_string(),
+                reason: reason.clone(),
+            }),
+            round_trip: None,
         };
-        servers.iter().map(reply).collect()
-    });
-    join_duplicates(servers, replies)
+        addresses.iter().map(reply).collect()
+    })
 }
 
 async fn ask_all(addresses: Vec<Address>) -> Vec<Reply> {
     let mut asking = JoinSet::new();
     let mut replies: Vec<Option<Reply>> = addresses.iter().map(|_| None).collect();
     for (position, address) in addresses.iter().cloned().enumerate() {
-        asking.spawn(async move { (position, ask(&address).await) });
+        asking.spawn(async move { (position, ask_one(&address).await) });
     }
     while let Some(answered) = asking.join_next().await {
         if let Ok((position, reply)) = answered {
@@ -92,7 +98,7 @@ async fn ask_all(addresses: Vec<Address>) -> Vec<Reply> {
         .collect()
 }
 
-async fn ask(address: &Address) -> Reply {
+async fn ask_one(address: &Address) -> Reply {
     let mut round_trip = None;
     let inventory = control::within(LIMIT - RESERVE, address, async {
         let mut supervisor = Supervisor::reach(address).await?;
@@ -118,6 +124,7 @@ fn join_duplicates(servers: &[ServerSettings], replies: Vec<Reply>) -> Vec<Disco
             known.insert(inventory.node_uuid.clone(), found.len());
         }
         let node = Arc::new(Node::new(server.clone()));
+        node.note_round_trip(reply.round_trip);
         if let Ok(inventory) = &reply.inventory {
             node.set_inventory(Arc::clone(inventory));
         }

@@ -29,6 +29,7 @@ pub mod encode;
 mod exit;
 mod flusher;
 mod fork;
+pub mod gauge;
 pub mod node;
 mod outbox;
 mod pulse;
@@ -43,7 +44,7 @@ mod wait;
 
 pub use bulk::memory::HostRegion;
 pub use causeway_proto::status::WireError;
-pub use discover::{Discovered, discover};
+pub use discover::{Discovered, Reply, ask, discover};
 pub use encode::EncodeCommand;
 pub use exit::at_exit_flush;
 pub use fork::check as check_not_forked;

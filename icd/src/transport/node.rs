@@ -1,7 +1,7 @@
 //! A configured daemon: where it is, what it has, and the process's session on it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply};
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::control::{self, Supervisor};
 use super::fork;
+use super::gauge::Gauge;
 use super::pulse::Rhythm;
 use super::session::{Opening, Session, SessionEvents};
 use super::socket::Door;
@@ -19,23 +20,48 @@ use crate::config::{Address, ServerSettings};
 /// For everything that opening a session takes.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
+/// Hears, while a session is opened, that the node has other devices than the inventory told. Says whether
+/// every device that was told still means the same; otherwise no session is opened now.
+pub type ChangeListener = Box<dyn Fn(&Arc<Inventory>) -> bool + Send + Sync>;
+
 /// One configured daemon.
-#[derive(Debug)]
 pub struct Node {
     settings: ServerSettings,
     inventory: Mutex<Option<Arc<Inventory>>>,
     available: AtomicBool,
+    disconnected: AtomicBool,
     // Held while a session is opened, so that two contexts do not open two.
     session: Mutex<Option<Arc<Session>>>,
+    gauge: Arc<Gauge>,
+    changed: OnceLock<ChangeListener>,
+}
+
+/// What the wish for a session has brought.
+enum Asked {
+    Opened(Credentials),
+    /// The devices are others than we know.
+    Changed(Inventory),
+}
+
+struct Credentials {
+    peer: std::net::SocketAddr,
+    session: SessionId,
+    secret: SessionSecret,
+    reply: OpenSessionReply,
 }
 
 impl Node {
-    pub(super) fn new(settings: ServerSettings) -> Node {
+    /// A node that nobody has asked anything yet.
+    #[must_use]
+    pub fn new(settings: ServerSettings) -> Node {
         Node {
             settings,
             inventory: Mutex::new(None),
             available: AtomicBool::new(false),
+            disconnected: AtomicBool::new(false),
             session: Mutex::new(None),
+            gauge: Arc::default(),
+            changed: OnceLock::new(),
         }
     }
 
@@ -43,7 +69,7 @@ impl Node {
     /// otherwise the one there is. `events` counts only when it is opened now.
     ///
     /// Waits for the network when it opens: at most five seconds. The session stays open until it is
-    /// lost or the process ends, however many contexts come and go.
+    /// lost, the node is disconnected or the process ends, however many contexts come and go.
     ///
     /// # Errors
     /// [`WireError::Unreachable`], [`WireError::Protocol`], [`WireError::Refused`], [`WireError::Forked`].
@@ -53,6 +79,9 @@ impl Node {
     ) -> Result<Arc<Session>, WireError> {
         fork::check()?;
         let mut current = self.session.lock();
+        if self.is_disconnected() {
+            return Err(self.unreachable("the program has disconnected it"));
+        }
         if let Some(session) = &*current
             && !session.has_failed()
         {
@@ -72,23 +101,12 @@ impl Node {
 
     fn open(&self, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
         let deadline = Instant::now() + OPEN_LIMIT;
-        let generation = self.inventory().map_or(0, |inventory| inventory.generation);
-        let address = self.settings.address.clone();
-        let asked = control::converse(move || async move {
-            control::within(OPEN_LIMIT, &address, async {
-                let mut supervisor = Supervisor::reach(&address).await?;
-                let reply = supervisor.open_session(generation).await?;
-                let (session, secret) = credentials(&supervisor, &reply)?;
-                Ok((supervisor.peer, session, secret, reply))
-            })
-            .await
-        });
-        let (peer, session, secret, reply) = asked.unwrap_or_else(|error| {
-            Err(WireError::Refused {
-                address: self.address().to_owned(),
-                reason: error.to_string(),
-            })
-        })?;
+        let Credentials {
+            peer,
+            session,
+            secret,
+            reply,
+        } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
         let door = Door {
             peer,
@@ -106,6 +124,7 @@ impl Node {
                 .bulk_connections
                 .min(reply.bulk_connections.max(1)),
             deadline,
+            gauge: Arc::clone(&self.gauge),
         };
         let opened = Session::open(opening, events);
         tracing::info!(
@@ -115,6 +134,124 @@ impl Node {
             "session opened"
         );
         opened
+    }
+
+    // Asks for a session. A node that has been started anew, say, may have other devices than it told:
+    // then whoever knows them looks whether those that are in use are still there.
+    fn credentials(&self) -> Result<Credentials, WireError> {
+        for _ in 0..2 {
+            match self.ask_for_session()? {
+                Asked::Opened(credentials) => return Ok(credentials),
+                Asked::Changed(inventory) => {
+                    let inventory = Arc::new(inventory);
+                    *self.inventory.lock() = Some(Arc::clone(&inventory));
+                    let same = self.changed.get().is_some_and(|same| same(&inventory));
+                    if !same {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(self.unreachable("its devices have changed; ask for them again"))
+    }
+
+    fn ask_for_session(&self) -> Result<Asked, WireError> {
+        let generation = self.inventory().map_or(0, |inventory| inventory.generation);
+        let address = self.settings.address.clone();
+        let gauge = Arc::clone(&self.gauge);
+        let asked = control::converse(move || async move {
+            control::within(OPEN_LIMIT, &address, async {
+                let mut supervisor = Supervisor::reach(&address).await?;
+                gauge.note_round_trip(supervisor.round_trip);
+                match supervisor.open_session(generation).await {
+                    Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
+                    Err(refused @ WireError::Refused { .. }) => {
+                        let inventory = supervisor.inventory().await?;
+                        if inventory.generation == generation {
+                            return Err(refused);
+                        }
+                        Ok(Asked::Changed(inventory))
+                    }
+                    Err(error) => Err(error),
+                }
+            })
+            .await
+        });
+        asked.unwrap_or_else(|error| {
+            Err(WireError::Refused {
+                address: self.address().to_owned(),
+                reason: error.to_string(),
+            })
+        })
+    }
+
+    fn unreachable(&self, reason: &str) -> WireError {
+        WireError::Unreachable {
+            address: self.address().to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// Ends the session, as a loss would, and opens none until [`Node::connect`].
+    pub fn disconnect(&self) {
+        self.disconnected.store(true, Ordering::Release);
+        self.gauge.forget();
+        if let Some(session) = self.session.lock().take() {
+            session.close("the program has disconnected the server");
+        }
+    }
+
+    /// Undoes [`Node::disconnect`].
+    pub fn connect(&self) {
+        self.disconnected.store(false, Ordering::Release);
+    }
+
+    /// Whether [`Node::disconnect`] was the last word.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.disconnected.load(Ordering::Acquire)
+    }
+
+    /// Who hears of other devices. The first counts.
+    pub fn on_change(&self, listener: ChangeListener) {
+        let _ = self.changed.set(listener);
+    }
+
+    /// Takes what the node has just said about itself, unless a session runs on what it said before.
+    /// `apply` runs before another session can be opened. Says whether it was taken.
+    pub fn renew(&self, inventory: &Arc<Inventory>, apply: impl FnOnce()) -> bool {
+        // Where a session is being opened just now, that learns of changes by itself.
+        let Some(mut session) = self.session.try_lock() else {
+            return false;
+        };
+        if session
+            .as_ref()
+            .is_some_and(|session| !session.has_failed())
+        {
+            return false;
+        }
+        *session = None;
+        self.set_inventory(Arc::clone(inventory));
+        apply();
+        true
+    }
+
+    /// It did not answer.
+    pub fn set_unreachable(&self) {
+        self.available.store(false, Ordering::Relaxed);
+    }
+
+    /// Round trip and bandwidth between here and there.
+    #[must_use]
+    pub fn gauge(&self) -> &Arc<Gauge> {
+        &self.gauge
+    }
+
+    /// A handshake with it took so long, if there was one.
+    pub fn note_round_trip(&self, round_trip: Option<Duration>) {
+        if let Some(round_trip) = round_trip {
+            self.gauge.note_round_trip(round_trip);
+        }
     }
 
     /// `host:port`, as configured.
@@ -139,7 +276,7 @@ impl Node {
     /// `CL_DEVICE_AVAILABLE`. Asks nobody.
     #[must_use]
     pub fn is_available(&self) -> bool {
-        if fork::is_child() {
+        if fork::is_child() || self.is_disconnected() {
             return false;
         }
         let lost = match self.session.try_lock() {
@@ -182,14 +319,25 @@ pub fn node_status(address: &Address, limit: Duration) -> Result<NodeStatus, Wir
     })
 }
 
-fn credentials(
-    supervisor: &Supervisor,
-    reply: &OpenSessionReply,
-) -> Result<(SessionId, SessionSecret), WireError> {
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("address", &self.address())
+            .field("available", &self.is_available())
+            .finish_non_exhaustive()
+    }
+}
+
+fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Credentials, WireError> {
     let session = <[u8; 16]>::try_from(&reply.session_id[..]);
     let secret = <[u8; 32]>::try_from(&reply.session_secret[..]);
     match (session, secret) {
-        (Ok(session), Ok(secret)) => Ok((SessionId(session), SessionSecret(secret))),
+        (Ok(session), Ok(secret)) => Ok(Credentials {
+            peer: supervisor.peer,
+            session: SessionId(session),
+            secret: SessionSecret(secret),
+            reply,
+        }),
         _ => Err(supervisor.nonsense("a session without id or secret".to_owned())),
     }
 }

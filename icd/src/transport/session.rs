@@ -19,6 +19,7 @@ use super::carrier::direct::Direct;
 use super::carrier::grpc::{self, Grpc};
 use super::core::Core;
 use super::encode::EncodeCommand;
+use super::gauge::Gauge;
 use super::pulse::{self, Rhythm};
 use super::socket::Door;
 use super::wait::Change;
@@ -64,6 +65,7 @@ pub(super) struct Opening {
     pub(super) rhythm: Rhythm,
     pub(super) bulk_connections: u32,
     pub(super) deadline: Instant,
+    pub(super) gauge: Arc<Gauge>,
 }
 
 impl Session {
@@ -78,6 +80,7 @@ impl Session {
             rhythm,
             bulk_connections,
             deadline,
+            gauge,
         } = opening;
         let purpose = match carrier {
             Carrier::Direct => Purpose::Commands,
@@ -85,7 +88,7 @@ impl Session {
         };
         let commands = door.open(purpose, 0, deadline)?;
         let pulse = Arc::new(door.open(Purpose::Pulse, 0, deadline)?);
-        let bulk = Bulk::new(door.clone(), bulk_connections);
+        let bulk = Bulk::new(door.clone(), bulk_connections, gauge);
         let address = door.address;
         let started = match carrier {
             Carrier::Direct => start_direct(commands, address.clone(), &pulse, bulk, events),
@@ -285,6 +288,13 @@ impl Session {
             return Some(WireError::Forked);
         }
         self.core.loss().cloned()
+    }
+
+    /// Ends it as a loss would, for this reason.
+    pub(super) fn close(&self, reason: &str) {
+        if !fork::is_child() {
+            self.core.fail(reason.to_owned());
+        }
     }
 
     /// Whether nothing can be sent any more; [`Session::is_lost`] follows soon.

@@ -13,6 +13,7 @@ use super::memory::Scratch;
 use super::table::{Chunk, Destination, Outcome};
 use super::{Bulk, Core, EventId};
 use crate::thread::Stack;
+use crate::transport::gauge::Direction;
 use crate::transport::socket::plain;
 use crate::transport::thread;
 use crate::transport::wait::Change;
@@ -144,7 +145,9 @@ fn handle_data(
         .handle_data(transfer, offset, length);
     match destination {
         Destination::Memory(target) => {
+            core.bulk.gauge.begin(Direction::In, Instant::now());
             let received = target.receive(socket, offset, length, scratch);
+            core.bulk.gauge.end(Direction::In, Instant::now(), length);
             let outcome = core.bulk.leave(|table| table.data_done(transfer));
             received?;
             conclude(core, transfer, outcome);
@@ -189,7 +192,9 @@ fn write(core: &Core, socket: &TcpStream) -> io::Result<()> {
             offset,
             length: length as u32,
         };
+        core.bulk.gauge.begin(Direction::Out, Instant::now());
         let sent = source.send(socket, &header.encode(), offset, length, &mut scratch);
+        core.bulk.gauge.end(Direction::Out, Instant::now(), length);
         let outcome = core.bulk.leave(|table| table.chunk_sent(event));
         sent?;
         conclude(core, event, outcome);

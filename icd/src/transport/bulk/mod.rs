@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use self::memory::HostRegion;
 use self::table::{Keep, Table};
 use super::core::Core;
+use super::gauge::Gauge;
 use super::socket::Door;
 
 /// How long a lane may need to leave the application's memory once its socket is shut: it only has to
@@ -31,6 +32,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct Bulk {
     door: Door,
     lane_count: u32,
+    gauge: Arc<Gauge>,
     state: Mutex<State>,
     work: Condvar,
     quiet: Condvar,
@@ -44,9 +46,10 @@ struct State {
 }
 
 impl Bulk {
-    pub(super) fn new(door: Door, lane_count: u32) -> Bulk {
+    pub(super) fn new(door: Door, lane_count: u32, gauge: Arc<Gauge>) -> Bulk {
         Bulk {
             door,
+            gauge,
             lane_count: lane_count.clamp(1, causeway_proto::limits::MAX_BULK_CONNECTIONS),
             state: Mutex::default(),
             work: Condvar::new(),

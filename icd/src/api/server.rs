@@ -1,0 +1,117 @@
+//! `cl_wwu_server`: `clConnectServerWWU`, `clDisconnectServerWWU`, `clGetServerInfoWWU`.
+//!
+//! What they promise stands in the C header, `cl-headers/include/CL/cl_ext_causeway.h`.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use cl_headers::server::*;
+use cl_headers::types::*;
+
+use super::device::publish_once;
+use super::entry::entry_points;
+use super::handle;
+use super::info::{Answered, Info, c_str};
+use super::loader;
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Device, Platform, Server};
+use crate::transport::Node;
+
+/// The version of the extension, as `CL_MAKE_VERSION`.
+pub(super) const VERSION: cl_version = super::platform::version(1, 0, 0);
+
+/// A function of the extension by name.
+pub(super) fn function(name: &CStr) -> Option<*const ()> {
+    match name.to_bytes() {
+        b"clConnectServerWWU" => Some(clConnectServerWWU as *const ()),
+        b"clDisconnectServerWWU" => Some(clDisconnectServerWWU as *const ()),
+        b"clGetServerInfoWWU" => Some(clGetServerInfoWWU as *const ()),
+        _ => None,
+    }
+}
+
+fn the_platform() -> ClResult<&'static Arc<Platform>> {
+    // With a handle, as every object's platform has one.
+    require(loader::platform_handle().is_some(), CL_INVALID_PLATFORM)?;
+    match Platform::get() {
+        Some(platform) => Ok(platform),
+        None => fail(CL_INVALID_PLATFORM),
+    }
+}
+
+fn raw_of(server: &Arc<Server>) -> cl_server_WWU {
+    publish_once(server);
+    handle::raw_of(server)
+}
+
+entry_points! {
+    fn clConnectServerWWU(url: *const c_char; errcode_ret) -> cl_server_WWU {
+        // SAFETY: by the header NULL or a C string.
+        let url = unsafe { c_str(url, CL_INVALID_VALUE)? };
+        Ok(raw_of(&the_platform()?.connect(url)?))
+    }
+
+    fn clDisconnectServerWWU(server: cl_server_WWU) {
+        let server = handle::resolve::<Server>(server)?;
+        the_platform()?.disconnect(&server)
+    }
+
+    fn clGetServerInfoWWU(
+        server: cl_server_WWU, param_name: cl_server_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let server = handle::resolve::<Server>(server)?;
+        // SAFETY: the header's contract of the three arguments is that of the specification's.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(&server, param_name, info).map(drop)
+    }
+}
+
+fn answer(server: &Arc<Server>, name: cl_server_info, info: Info) -> ClResult<Answered> {
+    let node = server.node();
+    match name {
+        CL_SERVER_ADDRESS_WWU => info.give_str(node.address()),
+        CL_SERVER_NAME_WWU => info.give_str(&server.name()),
+        CL_SERVER_UUID_WWU => info.give_bytes(&server.uuid()),
+        CL_SERVER_DAEMON_VERSION_WWU => {
+            let inventory = node.inventory();
+            info.give_str(inventory.as_ref().map_or("", |known| &known.daemon_version))
+        }
+        CL_SERVER_CONNECTED_WWU => info.give_bool(server.is_connected()),
+        CL_SERVER_AVAILABLE_WWU => info.give_bool(node.is_available()),
+        CL_SERVER_NUM_DEVICES_WWU => info.give(server.devices().len() as cl_uint),
+        CL_SERVER_DEVICES_WWU => {
+            let devices = server.devices();
+            devices.iter().for_each(publish_once);
+            let devices: Vec<cl_device_id> = devices.iter().map(handle::raw_of).collect();
+            info.give_slice(&devices)
+        }
+        CL_SERVER_REFERENCE_COUNT_WWU => info.give(server.references()),
+        CL_SERVER_ROUND_TRIP_TIME_WWU => info.give(round_trip_ns(node)),
+        CL_SERVER_BANDWIDTH_WWU => info.give(node.gauge().bandwidth()),
+        _ => fail(CL_INVALID_VALUE),
+    }
+}
+
+/// The extension's rows of `clGetDeviceInfo`; `None` for any other name.
+pub(super) fn device_answer(
+    device: &Arc<Device>,
+    name: cl_device_info,
+    info: Info,
+) -> Option<ClResult<Answered>> {
+    let node = device.node();
+    Some(match name {
+        CL_DEVICE_SERVER_WWU => {
+            let server = Platform::get().and_then(|platform| platform.server_of(device));
+            info.give(server.map_or(std::ptr::null_mut(), |server| raw_of(&server)))
+        }
+        CL_DEVICE_ROUND_TRIP_TIME_WWU => info.give(round_trip_ns(node)),
+        CL_DEVICE_BANDWIDTH_WWU => info.give(node.gauge().bandwidth()),
+        _ => return None,
+    })
+}
+
+fn round_trip_ns(node: &Node) -> cl_ulong {
+    let round_trip = node.gauge().round_trip().unwrap_or_default();
+    cl_ulong::try_from(round_trip.as_nanos()).unwrap_or(cl_ulong::MAX)
+}

@@ -1,0 +1,333 @@
+//! A server: a node as the application sees it (`cl_wwu_server`), with its devices.
+//!
+//! Servers come from the configuration and from the application ([`Platform::connect`]), and stay known
+//! for the life of the process: a lost or disconnected one may come back, with the same device handles.
+//!
+//! What it is not: it asks no node; [`Platform`](super::Platform) does. Invariant: a device of the node is
+//! one [`Device`] however often the node is asked, and it is in `present` exactly when the node had it when
+//! it was last asked.
+//!
+//! [`Platform::connect`]: super::Platform::connect
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_proto::control::Inventory;
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
+use parking_lot::Mutex;
+
+use super::device::{Answers, Device, Identity, Told, answers};
+use super::{Binding, presented};
+use crate::config::ServerSettings;
+use crate::transport::Node;
+
+/// A node that does not answer is not asked again sooner; and never costs more than a part of the time.
+const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_PER_WAIT: u32 = 10;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) binding: Binding,
+    node: Arc<Node>,
+    // The configuration's and the application's.
+    references: AtomicU32,
+    roster: Arc<Mutex<Roster>>,
+    patience: Mutex<Patience>,
+}
+
+/// The devices of a node.
+#[derive(Debug, Default)]
+struct Roster {
+    uuid: Vec<u8>,
+    present: Vec<Arc<Device>>,
+    // All that there ever were.
+    known: Vec<Arc<Device>>,
+}
+
+#[derive(Debug, Default)]
+struct Patience {
+    not_before: Option<Instant>,
+    warned: bool,
+}
+
+impl Server {
+    /// A server that nobody has asked yet, with one reference.
+    #[must_use]
+    pub fn new(settings: ServerSettings) -> Arc<Server> {
+        let server = Arc::new(Server {
+            binding: Binding::default(),
+            node: Arc::new(Node::new(settings)),
+            references: AtomicU32::new(1),
+            roster: Arc::default(),
+            patience: Mutex::default(),
+        });
+        let (roster, node) = (Arc::downgrade(&server.roster), Arc::downgrade(&server.node));
+        server.node.on_change(Box::new(move |inventory| {
+            let (Some(roster), Some(node)) = (roster.upgrade(), node.upgrade()) else {
+                return false;
+            };
+            roster.lock().take(&node, inventory)
+        }));
+        server
+    }
+
+    /// Its node.
+    #[must_use]
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Its devices: those that the node had when it was last asked.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.roster.lock().present.clone()
+    }
+
+    /// Who it is; empty as long as it was never reached.
+    #[must_use]
+    pub fn uuid(&self) -> Vec<u8> {
+        self.roster.lock().uuid.clone()
+    }
+
+    /// The name for people: the configuration's, else its own, else its address.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let own = || {
+            let name = self.node.inventory()?.node_name.clone();
+            (!name.is_empty()).then_some(name)
+        };
+        let configured = self.node.settings().name.clone();
+        configured
+            .or_else(own)
+            .unwrap_or_else(|| self.node.address().to_owned())
+    }
+
+    /// `CL_SERVER_REFERENCE_COUNT_WWU`.
+    #[must_use]
+    pub fn references(&self) -> u32 {
+        self.references.load(Ordering::Acquire)
+    }
+
+    /// Whether anybody wants it.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.references() > 0
+    }
+
+    /// So many references more; the first connects it again.
+    pub(super) fn add_references(&self, more: u32) {
+        if self.references.fetch_add(more, Ordering::AcqRel) == 0 {
+            self.node.connect();
+        }
+    }
+
+    /// One less; false when there is none. The last disconnects it.
+    pub(super) fn remove_reference(&self) -> bool {
+        let less = |references: u32| references.checked_sub(1);
+        let before = self
+            .references
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        if before == Ok(1) {
+            self.node.disconnect();
+        }
+        before.is_ok()
+    }
+
+    // ---- asking ---------------------------------------------------------------
+
+    /// Whether it is wanted, does not answer as far as is known, and may be asked again.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.is_connected()
+            && !self.node.is_available()
+            && self.patience.lock().not_before.is_none_or(|at| now >= at)
+    }
+
+    /// It was asked, which took so long; `told` is what is wrong, said once.
+    pub(super) fn asked(&self, took: Duration, told: Option<&str>) {
+        let pause = (took * PAUSE_PER_WAIT).max(PAUSE);
+        let mut patience = self.patience.lock();
+        patience.not_before = Some(Instant::now() + pause);
+        let first = !std::mem::replace(&mut patience.warned, told.is_some());
+        drop(patience);
+        if let Some(told) = told.filter(|_| first) {
+            tracing::warn!("{told}; its devices are left out");
+        }
+    }
+
+    /// The node says what it has. Where a session runs on what it said before, that stays.
+    pub(super) fn take(&self, inventory: &Arc<Inventory>) {
+        self.node.renew(inventory, || {
+            self.roster.lock().take(&self.node, inventory);
+        });
+    }
+}
+
+impl Roster {
+    // Devices that are known stay what they are. Says whether all that were there are where they were.
+    fn take(&mut self, node: &Arc<Node>, inventory: &Inventory) -> bool {
+        // A daemon that was started anew calls itself something else; its devices are the same.
+        self.uuid = inventory.node_uuid.to_vec();
+        let mut same = true;
+        let mut places: HashMap<Identity, usize> = HashMap::new();
+        let mut present = Vec::new();
+        for told in told_by(inventory) {
+            let identity = told.identity();
+            let nth = places.entry(identity.clone()).or_default();
+            let mut alike = self.known.iter().filter(|d| d.identity() == identity);
+            let known = alike.nth(*nth).cloned();
+            *nth += 1;
+            let device = match known {
+                Some(device) => {
+                    same &= device.retell(told);
+                    device
+                }
+                None => Arc::new(Device::new(Arc::clone(node), told)),
+            };
+            present.push(device);
+        }
+        for device in std::mem::replace(&mut self.present, present) {
+            if !self.present.iter().any(|now| Arc::ptr_eq(now, &device)) {
+                device.set_gone();
+                same = false;
+            }
+        }
+        for device in &self.present {
+            if !self.known.iter().any(|known| Arc::ptr_eq(known, device)) {
+                self.known.push(Arc::clone(device));
+            }
+        }
+        same
+    }
+}
+
+fn told_by(inventory: &Inventory) -> Vec<Told> {
+    let mut all = Vec::new();
+    for (number, platform) in (0..).zip(&inventory.platforms) {
+        let platform_info: Arc<Answers> = Arc::new(answers(&platform.info));
+        for (index, device) in (0..).zip(&platform.devices) {
+            all.push(Told {
+                platform: PlatformIndex(number),
+                index: DeviceIndex(index),
+                info: presented::present(answers(&device.info)),
+                platform_info: Arc::clone(&platform_info),
+            });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::control::{Device as WireDevice, InfoAnswer, Platform as WirePlatform};
+    use cl_headers::types::{CL_DEVICE_NAME, CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME};
+
+    fn answer(name: u32, value: &[u8]) -> InfoAnswer {
+        InfoAnswer {
+            name,
+            value: value.to_vec().into(),
+            status: 0,
+        }
+    }
+
+    // Platforms by name, each with devices by name and UUID (none: 0).
+    fn inventory(uuid: u8, platforms: &[(&str, &[(&str, u8)])]) -> Arc<Inventory> {
+        let device = |(name, uuid): &(&str, u8)| {
+            let mut info = vec![answer(CL_DEVICE_NAME, name.as_bytes())];
+            if *uuid != 0 {
+                info.push(answer(CL_DEVICE_UUID_KHR, &[*uuid; 16]));
+            }
+            WireDevice { info }
+        };
+        let platform = |(name, devices): &(&str, &[(&str, u8)])| WirePlatform {
+            info: vec![answer(CL_PLATFORM_NAME, name.as_bytes())],
+            devices: devices.iter().map(device).collect(),
+        };
+        Arc::new(Inventory {
+            node_uuid: vec![uuid; 16].into(),
+            platforms: platforms.iter().map(platform).collect(),
+            ..Inventory::default()
+        })
+    }
+
+    fn server() -> Arc<Server> {
+        Server::new(ServerSettings::at("localhost".parse().unwrap()))
+    }
+
+    fn same(one: &Arc<Device>, other: &Arc<Device>) -> bool {
+        Arc::ptr_eq(one, other)
+    }
+
+    #[test]
+    fn a_device_is_known_again_by_its_uuid_wherever_it_stands() {
+        let server = server();
+        server.take(&inventory(1, &[("P", &[("a", 7), ("b", 8)])]));
+        let before = server.devices();
+        server.take(&inventory(
+            1,
+            &[("Q", &[("x", 0)]), ("P", &[("B", 8), ("a", 7)])],
+        ));
+        let after = server.devices();
+        assert_eq!(after.len(), 3);
+        assert!(same(&after[1], &before[1]) && same(&after[2], &before[0]));
+        assert_eq!((after[1].platform().0, after[1].index().0), (1, 0));
+        assert_eq!(after[1].text(CL_DEVICE_NAME), "B");
+    }
+
+    #[test]
+    fn without_uuid_name_and_order_tell() {
+        let server = server();
+        server.take(&inventory(1, &[("P", &[("a", 0), ("a", 0), ("b", 0)])]));
+        let before = server.devices();
+        server.take(&inventory(1, &[("P", &[("b", 0), ("a", 0)])]));
+        let after = server.devices();
+        assert!(same(&after[0], &before[2]) && same(&after[1], &before[0]));
+        assert!(before[1].is_gone() && !before[0].is_gone());
+        // It comes back, as the same.
+        server.take(&inventory(1, &[("P", &[("a", 0), ("a", 0)])]));
+        assert!(same(&server.devices()[1], &before[1]) && !before[1].is_gone());
+        assert!(before[2].is_gone());
+    }
+
+    #[test]
+    fn a_daemon_started_anew_has_the_same_devices_another_machine_has_not() {
+        let server = server();
+        server.take(&inventory(1, &[("P", &[("a", 7)])]));
+        let before = server.devices();
+        server.take(&inventory(2, &[("P", &[("a", 7)])]));
+        assert!(same(&before[0], &server.devices()[0]) && !before[0].is_gone());
+        assert_eq!(server.uuid(), [2; 16]);
+        server.take(&inventory(3, &[("P", &[("a", 9)])]));
+        assert!(before[0].is_gone() && !same(&before[0], &server.devices()[0]));
+    }
+
+    #[test]
+    fn the_last_reference_disconnects_and_the_next_connects() {
+        let server = server();
+        server.take(&inventory(1, &[("P", &[("a", 7)])]));
+        assert!(server.devices()[0].is_available());
+        server.add_references(1);
+        assert!(server.remove_reference() && server.is_connected());
+        assert!(server.remove_reference() && !server.is_connected());
+        assert!(!server.remove_reference());
+        assert!(!server.devices()[0].is_available() && !server.is_due(Instant::now()));
+        server.add_references(1);
+        assert!(server.is_connected() && !server.node().is_disconnected());
+    }
+
+    #[test]
+    fn who_does_not_answer_is_asked_again_but_not_at_once() {
+        let server = server();
+        let now = Instant::now();
+        assert!(server.is_due(now));
+        server.asked(Duration::from_secs(1), Some("it is away"));
+        assert!(!server.is_due(now + Duration::from_secs(5)));
+        assert!(server.is_due(now + Duration::from_secs(20)));
+        server.take(&inventory(1, &[]));
+        assert!(!server.is_due(now + Duration::from_secs(20)), "it is there");
+    }
+}
