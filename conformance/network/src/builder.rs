@@ -113,14 +113,14 @@ impl Builder {
             emulator: Mutex::new(None),
             seed: self.seed,
         };
-        if let Some(shape) = self.every {
-            for (a, b) in pairs(self.hosts) {
-                network.link(a, b).shape(shape)?;
-            }
-        }
-        for (a, b, shape) in self.links {
-            network.link(a, b).shape(shape)?;
-        }
+        let every = self
+            .every
+            .into_iter()
+            .flat_map(|shape| pairs(self.hosts).map(move |(a, b)| (a, b, shape)));
+        // A later shape of the same link replaces an earlier one.
+        let links = every.chain(self.links.iter().copied());
+        let ways = links.flat_map(|(a, b, shape)| [(a, b, shape), (b, a, shape)]);
+        network.shape(&ways.collect::<Vec<_>>())?;
         Ok(network)
     }
 

@@ -127,6 +127,18 @@ impl Host {
     }
 }
 
+/// `program`, to be run on a host of a network that another process holds; `namespace` is what
+/// [`Host::namespace`] said there, and `network` its [`name`](crate::Network::name).
+///
+/// # Errors
+///
+/// [`Error::Io`] when there is no such namespace (any more), or only root may know.
+pub fn command_on(namespace: &str, network: &str, program: impl AsRef<OsStr>) -> Result<Command> {
+    let mut command = Namespace::open(namespace)?.command(program);
+    command.env(VARIABLE, network);
+    Ok(command)
+}
+
 /// The name of a host's port in the switch.
 pub(crate) fn port(index: usize) -> String {
     format!("port{index}")

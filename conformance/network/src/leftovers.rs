@@ -4,10 +4,15 @@
 //! Reads `/proc`, ends nothing but such processes, and never the calling one.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::host::VARIABLE;
+
+/// How long killed processes may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A process that `network clean` ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,18 +43,28 @@ pub fn clean() -> Vec<Leftover> {
     orphans
 }
 
-/// Ends every other process whose network namespace is one of `labels`.
+/// Ends every other process whose network namespace is one of `labels`, and returns when they are gone.
 pub(crate) fn end_occupants(labels: &[String]) {
-    for process in processes().filter(|process| *process != std::process::id()) {
-        let label = fs::read_link(format!("/proc/{process}/ns/net"));
-        if label.is_ok_and(|label| {
-            labels
-                .iter()
-                .any(|known| *known == *label.to_string_lossy())
-        }) {
-            end(process);
+    let begin = Instant::now();
+    loop {
+        let found: Vec<u32> = processes()
+            .filter(|process| *process != std::process::id() && occupies(*process, labels))
+            .collect();
+        // One in the middle of a system call that cannot be interrupted ends when that does, without us.
+        if found.is_empty() || begin.elapsed() > PATIENCE {
+            return;
         }
+        found.into_iter().for_each(end);
+        thread::sleep(Duration::from_millis(1));
     }
+}
+
+fn occupies(process: u32, labels: &[String]) -> bool {
+    let label = fs::read_link(format!("/proc/{process}/ns/net"));
+    label.is_ok_and(|label| {
+        let label = label.to_string_lossy();
+        labels.iter().any(|known| *known == *label)
+    })
 }
 
 /// Whether the process that built the network `name` lives.

@@ -49,7 +49,7 @@ pub mod units;
 pub use builder::{Builder, MOST_HOSTS};
 pub use emulator::Fate;
 pub use error::{Error, Result};
-pub use host::{Host, VARIABLE};
+pub use host::{Host, VARIABLE, command_on};
 pub use leftovers::{Leftover, clean};
 pub use link::Link;
 pub use network::Network;

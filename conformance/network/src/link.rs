@@ -4,7 +4,7 @@ use crate::emulator::Fate;
 use crate::error::{Error, Result};
 use crate::firewall;
 use crate::host::Host;
-use crate::network::{GATEWAY, Network};
+use crate::network::Network;
 use crate::shape::Shape;
 use crate::tools;
 
@@ -40,14 +40,10 @@ impl<'n> Link<'n> {
     ///
     /// [`Error::Setting`] for a shape that makes no sense; [`Error::Unavailable`] without `/dev/net/tun`.
     pub fn shape(&self, shape: Shape) -> Result<()> {
-        shape.check()?;
-        let emulator = self.network.emulator_started()?;
-        for (from, to) in self.directions() {
-            emulator.shape((from.address, to.address), shape);
-            let route = format!("route replace {}/32 via {GATEWAY} dev eth0\n", to.address);
-            tools::ip(&from.namespace, &route)?;
-        }
-        Ok(())
+        let ways = self
+            .directions()
+            .map(|(from, to)| (from.index, to.index, shape));
+        self.network.shape(&ways.collect::<Vec<_>>())
     }
 
     /// The shape of the direction from the first host to the second, if it has one.

@@ -41,6 +41,14 @@ impl Namespace {
         })
     }
 
+    /// One that another process holds.
+    pub(crate) fn open(path: &str) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io(format!("open {path}")))?;
+        Ok(Self {
+            file: Arc::new(file),
+        })
+    }
+
     /// Runs `body` in a thread of its own inside. Sockets that it opens, and threads and processes that it
     /// starts, belong to the namespace for good.
     pub(crate) fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> Result<T> {
@@ -73,7 +81,7 @@ impl Namespace {
 }
 
 /// Puts the calling thread into the namespace behind `file`, for good.
-pub(crate) fn join(file: &File) -> io::Result<()> {
+fn join(file: &File) -> io::Result<()> {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
     Ok(())
 }

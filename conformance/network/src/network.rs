@@ -10,6 +10,7 @@
 //! Hosts reach each other over the bridge; a direction that is shaped is routed through the bridge's own address
 //! instead, and from there through the emulator.
 
+use std::fmt::{self, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::host::Host;
 use crate::leftovers;
 use crate::link::Link;
 use crate::namespace::Namespace;
+use crate::shape::Shape;
 use crate::tools;
 use crate::traffic::{self, Traffic};
 
@@ -120,13 +122,39 @@ impl Network {
         Ok(traffic)
     }
 
+    /// Shapes directions: the emulator knows first, then the routes lead there, all of a host at once.
+    pub(crate) fn shape(&self, ways: &[(usize, usize, Shape)]) -> Result<()> {
+        if ways.is_empty() {
+            return Ok(());
+        }
+        for (_, _, shape) in ways {
+            shape.check()?;
+        }
+        let emulator = self.emulator_started()?;
+        for host in &self.hosts {
+            let mut routes = String::new();
+            for (from, to, shape) in ways {
+                if *from == host.index {
+                    let to = self.host(*to).address;
+                    emulator.shape((host.address, to), *shape);
+                    // Writing to a String cannot fail.
+                    let _ = writeln!(routes, "route replace {to}/32 via {GATEWAY} dev eth0");
+                }
+            }
+            if !routes.is_empty() {
+                tools::ip(&host.namespace, &routes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The emulator if something is shaped.
     pub(crate) fn emulator(&self) -> Option<Arc<Emulator>> {
         self.emulator.lock().clone()
     }
 
     /// The emulator, started if this is the first use.
-    pub(crate) fn emulator_started(&self) -> Result<Arc<Emulator>> {
+    fn emulator_started(&self) -> Result<Arc<Emulator>> {
         let mut slot = self.emulator.lock();
         if let Some(emulator) = &*slot {
             return Ok(Arc::clone(emulator));
@@ -143,6 +171,16 @@ rule add iif {BRIDGE} lookup 100
         )?;
         *slot = Some(Arc::clone(&emulator));
         Ok(emulator)
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut network = f.debug_struct("Network");
+        network
+            .field("name", &self.name)
+            .field("hosts", &self.hosts);
+        network.finish_non_exhaustive()
     }
 }
 

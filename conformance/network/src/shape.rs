@@ -23,7 +23,8 @@ pub struct Shape {
     pub late: Duration,
     /// How many bits a second fit through; `None` for as many as the machine carries.
     pub rate: Option<Rate>,
-    /// How many bytes wait for `rate` before more are lost; `None` for 5 ms worth, at least 256 KiB.
+    /// How many bytes wait for `rate` before more are lost; `None` for 5 ms worth or what is under way,
+    /// whichever is more, and at least 256 KiB.
     pub queue: Option<u64>,
 }
 
@@ -68,7 +69,8 @@ impl Shape {
     }
 
     pub(crate) fn queue_bytes(&self) -> u64 {
-        let enough = |rate: Rate| rate.bytes_in(Duration::from_millis(5)).max(256 << 10);
+        let deep = self.delay.max(Duration::from_millis(5));
+        let enough = |rate: Rate| rate.bytes_in(deep).max(256 << 10);
         self.queue.or(self.rate.map(enough)).unwrap_or(u64::MAX)
     }
 }

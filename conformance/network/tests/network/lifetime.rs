@@ -60,7 +60,10 @@ fn nothing_is_left_after_a_drop() {
     assert!(link_of("/proc/self/ns/net") != inside);
 
     drop(network);
-    let ended = sleeper.wait().unwrap();
+    let ended = sleeper
+        .try_wait()
+        .unwrap()
+        .expect("an end before the drop's");
     assert!(!ended.success());
     let held = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let held = held.filter_map(|entry| fs::read_link(entry.path()).ok());

@@ -1,0 +1,166 @@
+//! What the verbs and the process that holds a network say to each other: one line of JSON each way, then the
+//! connection ends.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use causeway_network::{Fate, Interface, Shape, Traffic};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+
+/// Where the sockets are; only root may enter.
+const DIRECTORY: &str = "/run/causeway-network";
+/// No line is longer: a status of the most hosts has 4096 pairs.
+const LONGEST: u64 = 4 << 20;
+/// Longer than any request takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Status,
+    /// How to run something on a host.
+    Enter(usize),
+    Change(Change),
+    Down,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Change {
+    Shape(Ends, Shape),
+    Cut(Ends, bool),
+    Dialling(Ends, bool),
+    Port { host: usize, port: u16, door: Door },
+    Plugged(usize, bool),
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Door {
+    Open,
+    Silent,
+    Reset,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Ends {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) both: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Done,
+    Status(Status),
+    /// A path to the host's namespace, and the network's own name.
+    Enter {
+        namespace: String,
+        network: String,
+    },
+    Refused(String),
+}
+
+/// A network as it stands.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// Its own name, in the environment of what runs on its hosts.
+    pub(crate) network: String,
+    /// The process that holds it.
+    pub(crate) process: u32,
+    pub(crate) hosts: Vec<HostStatus>,
+    pub(crate) traffic: Traffic,
+    pub(crate) shaped: Vec<Shaped>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HostStatus {
+    pub(crate) address: String,
+    pub(crate) interface: Interface,
+}
+
+/// One shaped direction.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Shaped {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) shape: Shape,
+    pub(crate) fate: Fate,
+}
+
+/// The socket of the network that people call `name`.
+pub(crate) fn socket(name: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{name}.socket"))
+}
+
+/// What a network in the background had to say.
+pub(crate) fn log(name: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{name}.log"))
+}
+
+/// Makes the directory of the sockets.
+pub(crate) fn prepare() -> Result<(), Failure> {
+    let mut directory = fs::DirBuilder::new();
+    directory
+        .recursive(true)
+        .mode(0o700)
+        .create(DIRECTORY)
+        .map_err(Failure::io(DIRECTORY))
+}
+
+/// The names for which there is a socket, alive or not.
+pub(crate) fn names() -> Vec<String> {
+    let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| {
+            Some(
+                entry
+                    .file_name()
+                    .to_str()?
+                    .strip_suffix(".socket")?
+                    .to_owned(),
+            )
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// Asks the holder of `name`; an error when there is none or it refuses.
+pub(crate) fn ask(name: &str, request: &Request) -> Result<Answer, Failure> {
+    let stream = UnixStream::connect(socket(name)).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            Failure::Said(format!("no network called {name} is up"))
+        }
+        _ => Failure::io(format!("reach network {name}"))(error),
+    })?;
+    let answer = exchange(&stream, request).map_err(Failure::io(format!("ask network {name}")))?;
+    match answer {
+        Answer::Refused(why) => Err(Failure::Said(why)),
+        answer => Ok(answer),
+    }
+}
+
+fn exchange(stream: &UnixStream, request: &Request) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    say(stream, request)?;
+    hear(stream)
+}
+
+/// One line.
+pub(crate) fn say(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// One line.
+pub(crate) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<T> {
+    let mut line = String::new();
+    BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
