@@ -44,6 +44,8 @@ enum Wrong {
     System(#[from] std::io::Error),
     #[error("{0}")]
     Kernel(#[from] rustix::io::Errno),
+    #[error(transparent)]
+    Network(#[from] causeway_network::Error),
 }
 
 impl Wrong {

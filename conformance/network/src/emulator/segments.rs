@@ -97,8 +97,9 @@ impl Packet {
         if bytes[1] & !CONGESTION_MARKED != RUN_OF_TCP || segment == 0 {
             return None;
         }
-        let tcp = HEADER + usize::from(bytes[HEADER] & 0x0f) * 4;
-        let start = tcp + usize::from(bytes.get(tcp + 12)? >> 4) * 4;
+        let words = |nibble: u8| (nibble >= 5).then_some(usize::from(nibble) * 4);
+        let tcp = HEADER + words(bytes[HEADER] & 0x0f)?;
+        let start = tcp + words(bytes.get(tcp + 12)? >> 4)?;
         (start < bytes.len()).then_some(Run {
             segment,
             tcp,
@@ -203,6 +204,20 @@ pub(super) mod tests {
         assert_eq!(packet.cut(0..2).segments(), 2);
         assert_eq!(packet.cut(1..3).len(), 40 + 1500);
         assert_eq!(packet.cut(0..3), packet);
+    }
+
+    #[test]
+    fn what_only_claims_to_be_a_run_stays_whole() {
+        let whole = run(2500, 1000);
+        // Header lengths that cannot be, and a segment of nothing.
+        for (at, value) in [(HEADER, 0x40), (HEADER + 32, 0x10), (HEADER + 32, 0x40)] {
+            let mut packet = whole.clone();
+            packet.0[at] = value;
+            assert_eq!((packet.segments(), packet.cut(0..1)), (1, packet.clone()));
+        }
+        assert_eq!(run(2500, 0).segments(), 1);
+        let short = Packet::new(&whole.0[..HEADER + 30]).unwrap();
+        assert_eq!(short.segments(), 1);
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! The network is cut, or nobody answers because the client is stopped.
 
 use std::env;
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use causeway_network::Network;
 use rustix::process::{Signal, kill_process};
 
 use super::processes::until_gone;
@@ -16,68 +15,6 @@ use crate::case::Verdict;
 
 /// The heartbeats' limit is 4 s, looked at each half second; the rest is for a busy machine.
 const SILENCE: Duration = Duration::from_millis(5500);
-
-/// Two network namespaces with a cable between.
-struct Cable {
-    client: String,
-    node: String,
-    plug: String,
-}
-
-/// The node's address on the cable; nobody else can see it.
-const NODE: &str = "10.79.0.1";
-const CLIENT: &str = "10.79.0.2";
-
-impl Cable {
-    /// `Err` holds why there can be none.
-    fn lay() -> Result<Self, String> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cw{}-{number}", std::process::id());
-        let cable = Self {
-            client: format!("{name}c"),
-            node: format!("{name}n"),
-            plug: format!("{name}p"),
-        };
-        let (client, node, plug) = (&*cable.client, &*cable.node, &*cable.plug);
-        let socket = &format!("{name}s");
-        let (node_net, client_net) = (&format!("{NODE}/24"), &format!("{CLIENT}/24"));
-        ip(&["netns", "add", node])?;
-        ip(&["netns", "add", client])?;
-        ip(&[
-            "-n", node, "link", "add", plug, "type", "veth", "peer", "name", socket, "netns",
-            client,
-        ])?;
-        ip(&["-n", node, "address", "add", node_net, "dev", plug])?;
-        ip(&["-n", client, "address", "add", client_net, "dev", socket])?;
-        for (namespace, device) in [(node, "lo"), (client, "lo"), (node, plug), (client, socket)] {
-            ip(&["-n", namespace, "link", "set", device, "up"])?;
-        }
-        Ok(cable)
-    }
-
-    fn cut(&self) -> Result<(), Wrong> {
-        ip(&["-n", &self.node, "link", "set", &self.plug, "down"]).map_err(Wrong::new)
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        // With a namespace go its devices.
-        let _ = ip(&["netns", "delete", &self.client]);
-        let _ = ip(&["netns", "delete", &self.node]);
-    }
-}
-
-fn ip(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments).output();
-    let output = output.map_err(|error| format!("ip (iproute2): {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("ip {}: {}", arguments.join(" "), said.trim()))
-}
 
 pub(super) fn cut_direct(stage: &Stage) -> Result<Verdict, Wrong> {
     cut(stage, "kernel", "in kernel", false)
@@ -92,22 +29,19 @@ pub(super) fn cut_grpc(stage: &Stage) -> Result<Verdict, Wrong> {
 }
 
 fn cut(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, Wrong> {
-    let cable = match Cable::lay() {
-        Ok(cable) => cable,
-        Err(why) => {
-            let reason = format!("no network namespaces (they need root and iproute2): {why}");
-            return Ok(Verdict::Skipped(reason));
-        }
+    let network = match Network::builder().hosts(2).build() {
+        Err(error) if error.is_unavailable() => return Ok(Verdict::Skipped(error.to_string())),
+        network => network?,
     };
     let endless = Driver::Fake("kernel.forever.hang = true");
-    let mut node = Node::start_at(stage, endless, &format!("{NODE}:0"), Some(&cable.node))?;
-    let way = Way::to(node.address()).grpc(grpc);
-    let mut program = Running::program(stage, mode, &way.within(&cable.client))?;
+    let mut node = Node::start_on(stage, endless, Some(network.host(1)))?;
+    let way = Way::to(node.address()).grpc(grpc).from(network.host(0));
+    let mut program = Running::program(stage, mode, &way)?;
     program.until(marker)?;
     let worker = node.worker_beside(&[])?;
 
     let begin = Instant::now();
-    cable.cut()?;
+    network.link(0, 1).cut()?;
     let end = program.end(PATIENCE)?;
     let took = begin.elapsed();
     let saw = end.lost()?;

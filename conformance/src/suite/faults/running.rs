@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::stage::{LOOK, Node, PATIENCE, Stage, Way, command_in, lines_of};
+use super::stage::{LOOK, Node, PATIENCE, Stage, Way, command_on, lines_of};
 use super::{LOST, Wrong};
 use crate::process::{Exit, exit_of};
 
@@ -94,7 +94,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts `programs/faults.c` in one of its modes.
-    pub(super) fn program(stage: &Stage, mode: &str, way: &Way) -> Result<Self, Wrong> {
+    pub(super) fn program(stage: &Stage, mode: &str, way: &Way<'_>) -> Result<Self, Wrong> {
         Self::other(stage, &stage.program, mode, way)
     }
 
@@ -103,10 +103,10 @@ impl Running {
         stage: &Stage,
         program: &Path,
         argument: &str,
-        way: &Way,
+        way: &Way<'_>,
     ) -> Result<Self, Wrong> {
         let place = stage.place()?;
-        let mut command = command_in(way.namespace.as_deref(), program);
+        let mut command = command_on(way.host, program);
         command
             .arg(argument)
             .env("OCL_ICD_VENDORS", stage.client_vendors.join(""))

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use causeway_network::Host;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Wrong;
@@ -105,20 +107,21 @@ impl Stage {
 }
 
 /// How a program reaches its nodes.
-pub(super) struct Way {
+pub(super) struct Way<'n> {
     /// `host:port`, in order.
     pub(super) servers: Vec<String>,
     pub(super) grpc: bool,
-    pub(super) namespace: Option<String>,
+    /// Where the program runs; `None` for this machine itself.
+    pub(super) host: Option<&'n Host>,
 }
 
-impl Way {
+impl<'n> Way<'n> {
     /// Straight to one address.
     pub(super) fn to(address: &str) -> Self {
         Self {
             servers: vec![address.to_owned()],
             grpc: false,
-            namespace: None,
+            host: None,
         }
     }
 
@@ -134,24 +137,16 @@ impl Way {
         self
     }
 
-    /// From within a network namespace.
-    pub(super) fn within(mut self, name: &str) -> Self {
-        self.namespace = Some(name.to_owned());
+    /// From another host.
+    pub(super) fn from(mut self, host: &'n Host) -> Self {
+        self.host = Some(host);
         self
     }
 }
 
-/// A command, in a network namespace if one is named. `ip` becomes the program, so that its number
-/// is the program's.
-pub(super) fn command_in(namespace: Option<&str>, program: &Path) -> Command {
-    match namespace {
-        None => Command::new(program),
-        Some(name) => {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", name]).arg(program);
-            command
-        }
-    }
+/// A command, on a host of a network if one is named.
+pub(super) fn command_on(host: Option<&Host>, program: &Path) -> Command {
+    host.map_or_else(|| Command::new(program), |host| host.command(program))
 }
 
 /// A `causewayd` without spare workers, so that each worker is a session's.
@@ -164,21 +159,21 @@ pub(super) struct Node {
 impl Node {
     /// Starts one on a free port of loopback.
     pub(super) fn start(stage: &Stage, driver: Driver) -> Result<Self, Wrong> {
-        Self::start_at(stage, driver, "127.0.0.1:0", None)
+        Self::start_on(stage, driver, None)
     }
 
-    /// Starts one that listens at an address, in a namespace if one is named.
-    pub(super) fn start_at(
+    /// Starts one on a free port of a host's address, or of loopback.
+    pub(super) fn start_on(
         stage: &Stage,
         driver: Driver,
-        listen: &str,
-        namespace: Option<&str>,
+        host: Option<&Host>,
     ) -> Result<Self, Wrong> {
         let place = stage.place()?;
         let log = place.join("causewayd.log");
-        let mut command = command_in(namespace, &stage.daemon);
-        command.args(["--listen", listen, "--spare-workers", "0"]);
-        if namespace.is_some() {
+        let mut command = command_on(host, &stage.daemon);
+        let address = host.map_or(Ipv4Addr::LOCALHOST, Host::address);
+        command.args(["--listen", &format!("{address}:0"), "--spare-workers", "0"]);
+        if host.is_some() {
             command.arg("--insecure");
         }
         match driver {
@@ -221,7 +216,7 @@ impl Node {
     }
 
     /// The way to it.
-    pub(super) fn way(&self) -> Way {
+    pub(super) fn way(&self) -> Way<'static> {
         Way::to(&self.address)
     }
 
