@@ -27,6 +27,7 @@ pub struct Builder {
     hosts: usize,
     rates: Vec<Option<Rate>>,
     rate: Option<Rate>,
+    bucket: Bucket,
     every: Option<Shape>,
     links: Vec<(usize, usize, Shape)>,
     seed: u64,
@@ -38,6 +39,7 @@ impl Builder {
             hosts: 2,
             rates: Vec::new(),
             rate: None,
+            bucket: Bucket::default(),
             every: None,
             links: Vec::new(),
             seed: 1,
@@ -65,6 +67,22 @@ impl Builder {
             self.rates.resize(host + 1, None);
         }
         self.rates[host] = Some(rate);
+        self
+    }
+
+    /// How much passes a rated cable at once after a pause, as time at its rate; 0.6 ms if not said. It must
+    /// bridge how late this machine's timers are: a busy one needs more (2 ms) to reach 10 Gbit/s.
+    #[must_use]
+    pub fn burst(mut self, burst: Duration) -> Self {
+        self.bucket.burst = burst;
+        self
+    }
+
+    /// How much waits in front of a rated cable before more is lost, as time at its rate; 5 ms if not said, and
+    /// at least 256 KiB.
+    #[must_use]
+    pub fn queue(mut self, queue: Duration) -> Self {
+        self.bucket.queue = queue;
         self
     }
 
@@ -104,7 +122,8 @@ impl Builder {
         let mut hosts = Vec::with_capacity(self.hosts);
         for index in 0..self.hosts {
             let rate = self.rates.get(index).copied().flatten().or(self.rate);
-            hosts.push(host(index, &name, &switch, &addresses, rate)?);
+            let limit = rate.map(|rate| (rate, self.bucket));
+            hosts.push(host(index, &name, &switch, &addresses, limit)?);
         }
         let network = Network {
             name,
@@ -224,7 +243,7 @@ fn host(
     network: &str,
     switch: &Namespace,
     addresses: &[Ipv4Addr],
-    rate: Option<Rate>,
+    limit: Option<(Rate, Bucket)>,
 ) -> Result<Host> {
     let namespace = Namespace::new()?;
     let address = addresses[index];
@@ -242,9 +261,9 @@ link set eth0 up
         ),
     )?;
     tools::ip(switch, &format!("link set {port} master {BRIDGE} up\n"))?;
-    if let Some(rate) = rate {
-        tools::tc(&namespace, &limit("eth0", rate))?;
-        tools::tc(switch, &limit(&port, rate))?;
+    if let Some((rate, bucket)) = limit {
+        tools::tc(&namespace, &bucket.limit("eth0", rate))?;
+        tools::tc(switch, &bucket.limit(&port, rate))?;
     }
     let peers: Vec<Ipv4Addr> = addresses
         .iter()
@@ -261,11 +280,29 @@ link set eth0 up
     })
 }
 
-/// A bucket of 0.6 ms bridges the time in which a busy machine's timers are late, and no more: what is in it
-/// passes at once after a pause. The queue is 5 ms deep, as in a plain switch.
-fn limit(device: &str, rate: Rate) -> String {
-    let burst = rate.bytes_in(Duration::from_micros(600)).max(16 << 10);
-    let queue = rate.bytes_in(Duration::from_millis(5)).max(256 << 10);
-    let rate = rate.bits_per_second();
-    format!("qdisc add dev {device} root tbf rate {rate}bit burst {burst}b limit {queue}b\n")
+/// How a rate is kept, as times at that rate.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    burst: Duration,
+    queue: Duration,
+}
+
+impl Default for Bucket {
+    /// The bucket bridges the time by which a machine's timers are late, and hardly more; the queue is that of a
+    /// plain switch.
+    fn default() -> Self {
+        Self {
+            burst: Duration::from_micros(600),
+            queue: Duration::from_millis(5),
+        }
+    }
+}
+
+impl Bucket {
+    fn limit(self, device: &str, rate: Rate) -> String {
+        let burst = rate.bytes_in(self.burst).max(16 << 10);
+        let queue = rate.bytes_in(self.queue).max(256 << 10);
+        let rate = rate.bits_per_second();
+        format!("qdisc add dev {device} root tbf rate {rate}bit burst {burst}b limit {queue}b\n")
+    }
 }

@@ -12,8 +12,8 @@ use crate::support::{PATIENCE, SILENCE, build, echo, ping, socket};
 /// This machine's own devices, addresses, routes and named namespaces.
 fn surroundings() -> Vec<u8> {
     let questions: [&[&str]; 4] = [
-        &["-o", "link"],
-        &["-o", "address"],
+        &["-br", "link"],
+        &["-br", "address"],
         &["route", "show", "table", "all"],
         &["netns", "list"],
     ];

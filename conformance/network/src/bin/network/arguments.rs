@@ -79,6 +79,9 @@ pub(crate) struct Up {
     /// What each host's cable carries, each way (1gbit, 250mbit).
     #[arg(long)]
     rate: Option<Rate>,
+    /// How much passes such a cable at once after a pause, as time at its rate [default: 0.6ms].
+    #[arg(long, value_parser = units::duration)]
+    burst: Option<Duration>,
     /// Where chance starts from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -94,6 +97,9 @@ impl Up {
         let mut builder = Network::builder().hosts(self.hosts).seed(self.seed);
         if let Some(rate) = self.rate {
             builder = builder.rate(rate);
+        }
+        if let Some(burst) = self.burst {
+            builder = builder.burst(burst);
         }
         let shape = self.shape.shape();
         if shape != Shape::default() {
