@@ -24,6 +24,9 @@ pub enum Kind {
     Credit,
     /// The side that speaks gives the transfer up; nothing of it will be sent or taken any more.
     Cancel,
+    /// Between workers: the event that the mirror named `transfer` stands for has ended with the status
+    /// in `offset` (as [`Header::status`] reads it).
+    Event,
 }
 
 /// The header before every message of a bulk connection.
@@ -57,6 +60,23 @@ pub enum BadHeader {
 }
 
 impl Header {
+    /// Says that the event which `mirror` stands for has ended.
+    #[must_use]
+    pub fn event(mirror: EventId, status: i32) -> Header {
+        Header {
+            kind: Kind::Event,
+            transfer: mirror,
+            offset: u64::from(status.cast_unsigned()),
+            length: 0,
+        }
+    }
+
+    /// The status in a header of [`Kind::Event`].
+    #[must_use]
+    pub fn status(&self) -> i32 {
+        (self.offset as u32).cast_signed()
+    }
+
     /// The bytes that travel, little-endian.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER] {
@@ -66,6 +86,7 @@ impl Header {
             Kind::Data => 1,
             Kind::Credit => 2,
             Kind::Cancel => 3,
+            Kind::Event => 4,
         };
         out[4..8].copy_from_slice(&self.length.to_le_bytes());
         out[8..16].copy_from_slice(&self.transfer.0.to_le_bytes());
@@ -86,6 +107,7 @@ impl Header {
             1 => Kind::Data,
             2 => Kind::Credit,
             3 => Kind::Cancel,
+            4 => Kind::Event,
             other => return Err(BadHeader::Kind(other)),
         };
         let length = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
@@ -118,11 +140,17 @@ mod tests {
     proptest! {
         #[test]
         fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 1..=BULK_CHUNK as u32) {
-            for kind in [Kind::Data, Kind::Credit, Kind::Cancel] {
+            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event] {
                 let length = if kind == Kind::Data { length } else { 0 };
                 let header = Header { kind, transfer: EventId(transfer), offset, length };
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
             }
+        }
+
+        #[test]
+        fn an_event_keeps_its_status(mirror: u64, status: i32) {
+            let header = Header::event(EventId(mirror), status);
+            prop_assert_eq!(Header::decode(&header.encode()).map(|of| of.status()), Ok(status));
         }
 
         #[test]

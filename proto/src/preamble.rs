@@ -1,7 +1,7 @@
 //! The first bytes of every connection that belongs to a session, and the proof of its secret.
 //!
 //! ```text
-//! client → supervisor   preamble, 32 bytes: magic, version, purpose, lane, session id
+//! client → supervisor   preamble, 32 bytes: magic, version, purpose, lane, session id, link
 //!          supervisor ⇒ worker: the socket itself
 //! worker → client       greeting, 40 bytes: verdict, version, worker's nonce
 //! client → worker       64 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces)
@@ -10,6 +10,9 @@
 //! A refusal (by supervisor or worker) is a greeting with a verdict other than [`Verdict::Welcome`],
 //! after which the connection closes. With TLS, the worker's handshake comes between the preamble and
 //! the greeting. What the purpose's protocol says comes after the last step.
+//!
+//! Between two workers the dialling one is the client here, and the secret is that of their link, which
+//! the client of both sessions gave them.
 //!
 //! The supervisor tells the protocols on its port apart by the first byte: `P` opens HTTP/2, 0x16
 //! TLS, [`MAGIC`] a preamble.
@@ -59,6 +62,8 @@ pub struct Preamble {
     pub lane: u8,
     /// Whose.
     pub session: SessionId,
+    /// Of [`Purpose::Peer`]: which link; else 0.
+    pub link: u64,
 }
 
 /// Why a preamble was refused.
@@ -85,6 +90,7 @@ impl Preamble {
         out[6] = self.purpose as u8;
         out[7] = self.lane;
         out[8..24].copy_from_slice(&self.session.0);
+        out[24..32].copy_from_slice(&self.link.to_le_bytes());
         out
     }
 
@@ -110,6 +116,7 @@ impl Preamble {
             purpose,
             lane: bytes[7],
             session,
+            link: u64::from_le_bytes(std::array::from_fn(|i| bytes[24 + i])),
         })
     }
 }
@@ -280,6 +287,7 @@ mod tests {
             purpose: Purpose::Bulk,
             lane: 3,
             session: SessionId([7; 16]),
+            link: 5,
         }
     }
 

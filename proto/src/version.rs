@@ -9,11 +9,13 @@
 pub enum WireVersion {
     /// 2026-11: the first.
     V1 = 1,
+    /// 2026-11: contexts of several nodes: links between workers, mirrors of events.
+    V2 = 2,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V1;
+    pub const CURRENT: WireVersion = WireVersion::V2;
 
     /// Its number.
     #[must_use]
@@ -52,9 +54,9 @@ mod tests {
 
     #[test]
     fn a_mismatch_names_the_side_to_upgrade() {
-        assert!(check(1).is_ok());
+        assert!(check(2).is_ok());
         assert!(
-            check(0)
+            check(1)
                 .unwrap_err()
                 .to_string()
                 .contains("upgrade the other side")

@@ -26,6 +26,8 @@ pub(super) enum LaneError {
     Refused(#[from] Refused),
     #[error("a client grants no credit")]
     Credit,
+    #[error("a client tells of events in its commands")]
+    Event,
 }
 
 /// Starts the two threads of a lane.
@@ -87,6 +89,7 @@ fn read(shared: &Arc<Shared>, mut socket: &TcpStream) -> Result<(), LaneError> {
             (Kind::Cancel, Some(incoming)) => incoming.cancelled(),
             (Kind::Cancel, None) => {}
             (Kind::Credit, _) => return Err(LaneError::Credit),
+            (Kind::Event, _) => return Err(LaneError::Event),
         }
     }
 }

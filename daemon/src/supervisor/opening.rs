@@ -93,6 +93,7 @@ mod tests {
             purpose: Purpose::Pulse,
             lane: 0,
             session: SessionId([5; 16]),
+            link: 0,
         };
         let bytes = preamble.encode();
         assert_eq!(opening(&bytes).await.unwrap(), Opening::Session(bytes));

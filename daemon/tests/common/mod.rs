@@ -477,6 +477,7 @@ fn connect(
         purpose,
         lane,
         session,
+        link: 0,
     }
     .encode();
     socket.write_all(&preamble).unwrap();

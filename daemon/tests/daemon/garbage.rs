@@ -47,6 +47,7 @@ async fn half_a_preamble_and_then_nothing() {
         purpose: Purpose::Commands,
         lane: 0,
         session: daemon.open().await.id,
+        link: 0,
     };
     for cut in [1, 4, 16, 31] {
         let mut socket = connect(daemon.address());
@@ -64,6 +65,7 @@ async fn a_preamble_that_makes_no_sense_is_told_so() {
         purpose: Purpose::Bulk,
         lane: 0,
         session: daemon.open().await.id,
+        link: 0,
     }
     .encode();
     bytes[6] = 77;

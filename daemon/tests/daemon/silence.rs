@@ -16,6 +16,7 @@ async fn a_silent_connection_is_closed_in_time() {
         purpose: Purpose::Commands,
         lane: 0,
         session: daemon.open().await.id,
+        link: 0,
     };
     for said in [&b""[..], b"P", b"PRI * HTTP/2.0", &preamble.encode()[..31]] {
         let begun = Instant::now();

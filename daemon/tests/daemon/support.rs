@@ -292,6 +292,7 @@ impl Session {
             purpose,
             lane,
             session: self.id,
+            link: 0,
         }
         .encode();
         let mut socket = connect(self.address);

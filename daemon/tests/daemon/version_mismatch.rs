@@ -15,6 +15,7 @@ async fn in_the_preamble() {
         purpose: Purpose::Commands,
         lane: 0,
         session: daemon.open().await.id,
+        link: 0,
     }
     .encode();
     bytes[4] = 9;

@@ -20,7 +20,8 @@ use parking_lot::Mutex;
 
 use super::mapped::Mapped;
 use super::range_table::overlap;
-use super::{Binding, Context, Queue, Transfer, callbacks, next_id};
+use super::remote::Remotes;
+use super::{Binding, Context, Queue, Site, Transfer, callbacks, next_id};
 use crate::error::{ClResult, fail};
 use crate::transport::HostRegion;
 
@@ -31,6 +32,7 @@ const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_O
 pub struct Buffer {
     pub(crate) binding: Binding,
     id: MemoryId,
+    remotes: Remotes,
     spec: BufferSpec,
     parent: Option<Parent>,
     // Of this buffer, alive.
@@ -83,14 +85,7 @@ impl Buffer {
             many => (Vec::new(), many),
         };
         let buffer = Arc::new(Buffer::with_id(spec, None));
-        let site = buffer.context().site();
-        site.send(Kind::CreateBuffer(CreateBuffer {
-            buffer: buffer.id.0,
-            context: site.context().0,
-            flags: buffer.flags() & KERNEL_ACCESS,
-            size: buffer.size(),
-            contents: few.into(),
-        }))?;
+        buffer.create_on(buffer.context().site(), few)?;
         if let Some(contents) = many {
             buffer.fill_from(contents)?;
         }
@@ -125,16 +120,7 @@ impl Buffer {
             origin,
         };
         let buffer = Arc::new(Buffer::with_id(spec, Some(within)));
-        buffer
-            .context()
-            .site()
-            .send(Kind::CreateSubBuffer(CreateSubBuffer {
-                buffer: buffer.id.0,
-                parent: parent.id.0,
-                flags: flags & KERNEL_ACCESS,
-                origin,
-                size,
-            }))?;
+        buffer.id_on(buffer.context().site())?;
         Ok(buffer)
     }
 
@@ -145,12 +131,51 @@ impl Buffer {
         Buffer {
             binding: Binding::default(),
             id: MemoryId(next_id()),
+            remotes: Remotes::new(&spec.context),
             spec,
             parent,
             sub_buffers: AtomicUsize::new(0),
             mapped: Mapped::default(),
             destructors: Mutex::default(),
         }
+    }
+
+    // Makes it on the site, with these contents if they are as many bytes as it has.
+    fn create_on(&self, site: &Site, contents: Vec<u8>) -> ClResult<MemoryId> {
+        let created = self.remotes.on(site, |id| {
+            site.send(Kind::CreateBuffer(CreateBuffer {
+                buffer: id,
+                context: site.context().0,
+                flags: self.flags() & KERNEL_ACCESS,
+                size: self.size(),
+                contents: contents.into(),
+            }))
+        });
+        created.map(MemoryId)
+    }
+
+    /// Its name on the site, where it is made if it is not there yet; waits for nothing.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
+    pub fn id_on(&self, site: &Site) -> ClResult<MemoryId> {
+        if let Some(id) = self.remotes.known(site) {
+            return Ok(MemoryId(id));
+        }
+        let Some(parent) = &self.parent else {
+            return self.create_on(site, Vec::new());
+        };
+        let whole = parent.buffer.id_on(site)?;
+        let created = self.remotes.on(site, |id| {
+            site.send(Kind::CreateSubBuffer(CreateSubBuffer {
+                buffer: id,
+                parent: whole.0,
+                flags: self.flags() & KERNEL_ACCESS,
+                origin: parent.origin,
+                size: self.size(),
+            }))
+        });
+        created.map(MemoryId)
     }
 
     fn fill_from(self: &Arc<Self>, contents: HostRegion) -> ClResult {
@@ -168,7 +193,7 @@ impl Buffer {
         transfer.write(&queue)?.event.outcome()
     }
 
-    /// Its name on the wire.
+    /// Its name in the client's own tables.
     #[must_use]
     pub fn id(&self) -> MemoryId {
         self.id
@@ -268,7 +293,7 @@ impl Drop for Buffer {
         if let Some(parent) = self.parent() {
             parent.sub_buffers.fetch_sub(1, Ordering::Relaxed);
         }
-        self.context().site().release(ObjectKind::Memory, self.id.0);
+        self.remotes.release(self.context(), ObjectKind::Memory);
         for callback in std::mem::take(self.destructors.get_mut()).into_iter().rev() {
             callbacks::run(callback);
         }

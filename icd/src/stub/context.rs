@@ -1,17 +1,17 @@
 //! A context: a compound stub over the sites of its devices.
 //!
-//! Today all devices of a context are of one site; what belongs to a site is reached through
-//! [`Context::site`].
+//! Invariant: its sites are there, in the order of their first devices, as long as it lives; a site whose
+//! session is lost stays among them.
 
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::ObjectKind;
-use causeway_proto::id::{ContextId, QueueId};
-use cl_headers::types::CL_INVALID_DEVICE;
+use causeway_proto::id::QueueId;
 use parking_lot::Mutex;
 
-use super::{Binding, Device, Queue, Site, callbacks, next_id};
-use crate::error::{ClResult, require};
+use super::{Binding, Device, Queue, SessionLink, Site, callbacks, next_id};
+use crate::error::ClResult;
+use crate::transport::Node;
 
 /// The application's error callback, with its private data inside.
 pub type ContextNotify = Arc<dyn Fn(&str) + Send + Sync>;
@@ -21,7 +21,7 @@ pub struct Context {
     pub(crate) binding: Binding,
     devices: Vec<Arc<Device>>,
     properties: Vec<isize>,
-    site: Arc<Site>,
+    sites: Vec<Arc<Site>>,
     notify: Mutex<Option<ContextNotify>>,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     own_queue: Mutex<Option<QueueId>>,
@@ -32,7 +32,7 @@ pub struct Context {
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Context")
-            .field("site", &self.site)
+            .field("sites", &self.sites)
             .finish_non_exhaustive()
     }
 }
@@ -42,31 +42,26 @@ impl Context {
     /// given with their 0, empty for NULL.
     ///
     /// # Errors
-    /// `CL_INVALID_DEVICE` for devices of several sites, which this version cannot join; what the
-    /// wire says when the node gives no session.
+    /// `CL_DEVICE_NOT_AVAILABLE` and whatever else the wire says when one of the nodes gives no session.
     pub fn new(
         devices: Vec<Arc<Device>>,
         properties: Vec<isize>,
         notify: Option<ContextNotify>,
     ) -> ClResult<Arc<Context>> {
-        let first = &devices[0];
-        let one_site = devices.iter().all(|device| {
-            Arc::ptr_eq(device.node(), first.node()) && device.platform() == first.platform()
-        });
-        require(one_site, CL_INVALID_DEVICE)?;
-        let id = ContextId(next_id());
-        let site = Site::open(id, first.platform(), &devices)?;
+        let sites = open_sites(&devices)?;
         let context = Arc::new(Context {
             binding: Binding::default(),
             devices,
             properties,
-            site,
+            sites,
             notify: Mutex::new(notify),
             destructors: Mutex::default(),
             own_queue: Mutex::default(),
             queues: Mutex::default(),
         });
-        context.site.link().register_context(id, &context);
+        for site in &context.sites {
+            site.link().register_context(site.context(), &context);
+        }
         Ok(context)
     }
 
@@ -88,10 +83,34 @@ impl Context {
         &self.properties
     }
 
-    /// Its site.
+    /// Its sites: one at least.
+    #[must_use]
+    pub fn sites(&self) -> &[Arc<Site>] {
+        &self.sites
+    }
+
+    /// Whether it spans several sites.
+    #[must_use]
+    pub fn is_distributed(&self) -> bool {
+        self.sites.len() > 1
+    }
+
+    /// The site of one of its devices.
+    ///
+    /// # Panics
+    /// When the device is none of its.
+    #[must_use]
+    pub fn site_of(&self, device: &Device) -> &Arc<Site> {
+        let mut sites = self.sites.iter();
+        sites
+            .find(|site| site.has(device))
+            .expect("a device of the context is of one of its sites")
+    }
+
+    /// The first site; the only one of an ordinary context.
     #[must_use]
     pub fn site(&self) -> &Arc<Site> {
-        &self.site
+        &self.sites[0]
     }
 
     /// Notes a new queue of the application's; the others that there are.
@@ -145,14 +164,49 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        let id = self.site.context();
-        self.site.link().forget_context(id);
         if let Some(queue) = self.own_queue.get_mut().take() {
-            self.site.release(ObjectKind::Queue, queue.0);
+            self.site().release(ObjectKind::Queue, queue.0);
         }
-        self.site.release(ObjectKind::Context, id.0);
+        for site in &self.sites {
+            site.link().forget_context(site.context());
+            site.release(ObjectKind::Context, site.context().0);
+        }
         for callback in std::mem::take(self.destructors.get_mut()).into_iter().rev() {
             callbacks::run(callback);
         }
     }
+}
+
+// One site for each pair of node and native platform, in the order of the devices. The sessions are opened
+// at the same time, since each may take its time.
+fn open_sites(devices: &[Arc<Device>]) -> ClResult<Vec<Arc<Site>>> {
+    let mut groups: Vec<Vec<Arc<Device>>> = Vec::new();
+    for device in devices {
+        let beside = |group: &&mut Vec<Arc<Device>>| {
+            Arc::ptr_eq(group[0].node(), device.node()) && group[0].platform() == device.platform()
+        };
+        match groups.iter_mut().find(beside) {
+            Some(group) => group.push(device.clone()),
+            None => groups.push(vec![device.clone()]),
+        }
+    }
+    let mut nodes: Vec<&Arc<Node>> = Vec::new();
+    for group in &groups {
+        if !nodes.iter().any(|node| Arc::ptr_eq(node, group[0].node())) {
+            nodes.push(group[0].node());
+        }
+    }
+    let links = SessionLink::open_all(&nodes)?;
+    let link_of = |node: &Arc<Node>| {
+        let at = nodes.iter().position(|known| Arc::ptr_eq(known, node));
+        links[at.expect("every device's node is among them")].clone()
+    };
+    let groups = groups
+        .iter()
+        .map(|group| link_of(group[0].node()))
+        .zip(groups.clone());
+    groups
+        .enumerate()
+        .map(|(index, (link, devices))| Site::open(index, link, devices))
+        .collect()
 }

@@ -17,12 +17,16 @@ use rustc_hash::FxHasher;
 use super::event::End;
 use super::{Context, Event};
 use crate::error::ClResult;
+use crate::thread::Stack;
 use crate::transport::{self, Node, Session, SessionEvents};
 
 type Table<K, V> = DashMap<K, V, BuildHasherDefault<FxHasher>>;
 
-// The live sessions' links. A session lives until it is lost or the process ends.
-static LINKS: Mutex<Vec<Arc<SessionLink>>> = Mutex::new(Vec::new());
+// The link of each node's last session. A slot is locked while a session opens, so that two first contexts
+// on a node share one.
+static LINKS: Mutex<Vec<(Arc<Node>, Slot)>> = Mutex::new(Vec::new());
+
+type Slot = Arc<Mutex<Option<Arc<SessionLink>>>>;
 
 /// See the module.
 #[derive(Default)]
@@ -41,35 +45,64 @@ impl std::fmt::Debug for SessionLink {
 }
 
 impl SessionLink {
-    /// The link of the node's live session; opens one where there is none.
+    /// The links of the nodes' live sessions, in the order of the nodes, which are all different; opens those
+    /// that are missing, all at the same time.
     ///
     /// # Errors
-    /// What the wire says when no session can be had.
-    pub fn open(node: &Arc<Node>) -> ClResult<Arc<SessionLink>> {
+    /// What the wire says when one of the sessions cannot be had.
+    pub fn open_all(nodes: &[&Arc<Node>]) -> ClResult<Vec<Arc<SessionLink>>> {
+        if let [node] = nodes {
+            return Ok(vec![SessionLink::open(node)?]);
+        }
+        let opening = nodes.iter().map(|&node| {
+            let node = node.clone();
+            crate::thread::start("cw-open", Stack::Runtime, move || SessionLink::open(&node))
+        });
+        let opening: Vec<_> = opening.collect();
+        let opened = opening.into_iter().map(|thread| {
+            let joined = thread.map(std::thread::JoinHandle::join);
+            // No thread, or one that panicked.
+            joined.map_or(Err(Status::OUT_OF_RESOURCES), |link| {
+                link.unwrap_or(Err(Status::OUT_OF_RESOURCES))
+            })
+        });
+        // All are waited for, whichever fails.
+        let opened: Vec<_> = opened.collect();
+        opened.into_iter().collect()
+    }
+
+    fn open(node: &Arc<Node>) -> ClResult<Arc<SessionLink>> {
         // In a child of fork, another thread of the parent may have held the lock for ever.
         transport::check_not_forked()?;
-        // Held while a session opens, so that two first contexts on a node share one.
-        let mut links = LINKS.lock();
+        let slot = {
+            let mut links = LINKS.lock();
+            let known = links.iter().find(|(of, _)| Arc::ptr_eq(of, node));
+            match known {
+                Some((_, slot)) => slot.clone(),
+                None => {
+                    let slot = Slot::default();
+                    links.push((node.clone(), slot.clone()));
+                    slot
+                }
+            }
+        };
+        let mut slot = slot.lock();
         let fresh = Arc::new(SessionLink::default());
         let session = node.session(fresh.clone())?;
-        let known = links.iter().find(|link| {
-            link.session
-                .get()
-                .is_some_and(|of| Arc::ptr_eq(of, &session))
-        });
-        if let Some(link) = known {
+        if let Some(link) = &*slot
+            && Arc::ptr_eq(link.session(), &session)
+        {
             return Ok(link.clone());
         }
         let _ = fresh.session.set(session);
-        links.retain(|link| link.session.get().is_some_and(|of| of.is_lost().is_none()));
-        links.push(fresh.clone());
+        *slot = Some(fresh.clone());
         Ok(fresh)
     }
 
     /// The session.
     ///
     /// # Panics
-    /// Never: [`SessionLink::open`], which alone hands links out, has set it.
+    /// Never: [`SessionLink::open_all`], which alone hands links out, has set it.
     #[must_use]
     pub fn session(&self) -> &Arc<Session> {
         self.session.get().expect("set when the link was made")

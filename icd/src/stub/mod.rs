@@ -26,6 +26,7 @@ pub mod program;
 mod queue;
 mod range_table;
 mod recent;
+mod remote;
 mod sampler;
 mod server;
 mod site;

@@ -7,41 +7,65 @@
 use std::sync::Arc;
 
 use causeway_proto::command::{self, ObjectKind, command::Kind};
-use causeway_proto::id::{ContextId, PlatformIndex};
+use causeway_proto::id::ContextId;
 
-use super::{Device, SessionLink};
+use super::{Device, SessionLink, next_id};
 use crate::error::ClResult;
 use crate::transport::Session;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Site {
+    index: usize,
     context: ContextId,
+    devices: Vec<Arc<Device>>,
     link: Arc<SessionLink>,
 }
 
 impl Site {
-    /// Opens the session, if the node has none yet, and makes the native context for `devices`,
-    /// all of one native platform of one node.
+    /// Makes the native context for `devices`, all of one native platform of the link's node; `index`:
+    /// its place in the application's context.
     ///
     /// # Errors
-    /// What the wire says when no session can be had.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn open(
-        context: ContextId,
-        platform: PlatformIndex,
-        devices: &[Arc<Device>],
+        index: usize,
+        link: Arc<SessionLink>,
+        devices: Vec<Arc<Device>>,
     ) -> ClResult<Arc<Site>> {
-        let link = SessionLink::open(devices[0].node())?;
-        let site = Arc::new(Site { context, link });
+        let site = Arc::new(Site {
+            index,
+            context: ContextId(next_id()),
+            devices,
+            link,
+        });
         site.send(Kind::CreateContext(command::CreateContext {
-            context: context.0,
-            platform: platform.0,
-            devices: devices.iter().map(|device| device.index().0).collect(),
+            context: site.context.0,
+            platform: site.devices[0].platform().0,
+            devices: site.devices.iter().map(|of| of.index().0).collect(),
         }))?;
         Ok(site)
     }
 
-    /// The context's id.
+    /// Its place among the sites of the application's context.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Those of the application's context that are here, in its order.
+    #[must_use]
+    pub fn devices(&self) -> &[Arc<Device>] {
+        &self.devices
+    }
+
+    /// Whether the device is of this site.
+    #[must_use]
+    pub fn has(&self, device: &Device) -> bool {
+        self.devices.iter().any(|own| std::ptr::eq(&**own, device))
+    }
+
+    /// The native context's id.
     #[must_use]
     pub fn context(&self) -> ContextId {
         self.context

@@ -76,7 +76,7 @@ impl Transfer {
         });
         let submission = Submission {
             operation: Operation::ReadBuffer(ReadBuffer {
-                buffer: self.buffer.id().0,
+                buffer: self.buffer.id_on(queue.context().site())?.0,
                 region: Some(self.region.to_wire()),
                 bulk,
             }),
@@ -118,7 +118,7 @@ impl Transfer {
         let finisher = keep.map(|keep| -> Finisher { Box::new(move |_, _| drop(keep)) });
         let submission = Submission {
             operation: Operation::WriteBuffer(WriteBuffer {
-                buffer: self.buffer.id().0,
+                buffer: self.buffer.id_on(queue.context().site())?.0,
                 region: Some(self.region.to_wire()),
                 contents: contents.into(),
                 bulk: !taken,

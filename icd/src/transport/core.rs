@@ -157,6 +157,9 @@ impl Core {
                 self.progress.advance(change);
             }
         }
+        for state in batch.links.drain(..) {
+            self.events.link_state(state);
+        }
         for answer in batch.answers.drain(..) {
             let request = RequestId(answer.request);
             if let Some(receiver) = self.requests.take(request) {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use causeway_proto::command::{Answer, Completion, Notice};
-use causeway_proto::id::{EventId, RequestId};
+use causeway_proto::command::{Answer, Completion, LinkState, Notice};
+use causeway_proto::id::{EventId, RequestId, SessionId};
 use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
@@ -47,6 +47,10 @@ pub trait SessionEvents: Send + Sync {
     fn uploaded(&self, event: EventId) {
         let _ = event;
     }
+    /// A link to another session's worker can be used, or cannot any more.
+    fn link_state(&self, state: LinkState) {
+        let _ = state;
+    }
     /// The session is lost: nothing will complete any more, nothing touches the application's memory
     /// any more. Once. A [`Session::send`] that races with this may still return `Ok`.
     fn lost(&self, error: &WireError);
@@ -55,6 +59,7 @@ pub trait SessionEvents: Send + Sync {
 /// A live (or lost) session. Dropping the last reference ends it.
 pub struct Session {
     core: Arc<Core>,
+    id: SessionId,
 }
 
 /// What a session is made from.
@@ -89,7 +94,7 @@ impl Session {
         let commands = door.open(purpose, 0, deadline)?;
         let pulse = Arc::new(door.open(Purpose::Pulse, 0, deadline)?);
         let bulk = Bulk::new(door.clone(), bulk_connections, gauge);
-        let address = door.address;
+        let (address, id) = (door.address, door.session);
         let started = match carrier {
             Carrier::Direct => start_direct(commands, address.clone(), &pulse, bulk, events),
             Carrier::Grpc => start_grpc(commands, address.clone(), &pulse, bulk, events),
@@ -101,11 +106,18 @@ impl Session {
         // From here on the session exists; dropping it ends what has been started.
         let session = Session {
             core: started.map_err(no_thread)?,
+            id,
         };
         pulse::start(&session.core, pulse, rhythm).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
         exit::register(&session.core);
         Ok(session)
+    }
+
+    /// Its name, by which other workers of the same client reach this one.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
     }
 
     /// Appends a command to the outgoing buffer: it will be applied after everything sent before.

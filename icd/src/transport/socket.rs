@@ -56,6 +56,7 @@ impl Door {
             purpose,
             lane,
             session: self.session,
+            link: 0,
         };
         self.prove(&mut stream, preamble, deadline)?;
         stream.set_read_timeout(None).map_err(unreachable)?;

@@ -31,6 +31,7 @@ use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
     CLIENT_PROOF, Greeting, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF, check_client_proof,
 };
+use causeway_proto::version::WireVersion;
 use cl_headers::types::{
     CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_DEVICE_TYPE,
     CL_DEVICE_TYPE_GPU, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE,
@@ -66,7 +67,7 @@ impl Default for Faults {
     fn default() -> Faults {
         Faults {
             uuid: *b"0123456789abcdef",
-            wire_version: 1,
+            wire_version: u32::from(WireVersion::CURRENT.number()),
             heartbeat_interval_ms: 50,
             heartbeat_limit_ms: 10_000,
             refuse: false,

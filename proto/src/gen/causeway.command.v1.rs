@@ -13,7 +13,7 @@ pub struct CommandBatch {
 pub struct Command {
     #[prost(
         oneof = "command::Kind",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
     )]
     pub kind: ::core::option::Option<command::Kind>,
 }
@@ -52,6 +52,16 @@ pub mod command {
         Query(super::Query),
         #[prost(message, tag = "15")]
         UnloadCompiler(super::UnloadCompiler),
+        #[prost(message, tag = "16")]
+        AddLink(super::AddLink),
+        #[prost(message, tag = "17")]
+        DialLink(super::DialLink),
+        #[prost(message, tag = "18")]
+        RouteViaClient(super::RouteViaClient),
+        #[prost(message, tag = "19")]
+        CreateMirror(super::CreateMirror),
+        #[prost(message, tag = "20")]
+        TellEvent(super::TellEvent),
     }
 }
 /// The client will not name this object again. Work that already names it is not disturbed.
@@ -254,6 +264,60 @@ pub struct UnloadCompiler {
     #[prost(uint32, tag = "1")]
     pub platform: u32,
 }
+/// The direct path to the worker of another session of the same client. Both ends are told.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddLink {
+    /// not 0: that is the worker's path to itself, which always exists
+    #[prost(uint64, tag = "1")]
+    pub link: u64,
+    /// of the other end
+    #[prost(bytes = "bytes", tag = "2")]
+    pub session: ::prost::bytes::Bytes,
+    /// 32 bytes that only the client and the two ends know
+    #[prost(bytes = "bytes", tag = "3")]
+    pub secret: ::prost::bytes::Bytes,
+    /// where the other end's daemon may be reached, host:port, the likeliest first
+    #[prost(string, repeated, tag = "4")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// this end opens the connections, now; else it waits for them
+    #[prost(bool, tag = "5")]
+    pub dial: bool,
+}
+/// This end tries as well: the other one could not.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DialLink {
+    #[prost(uint64, tag = "1")]
+    pub link: u64,
+}
+/// There is no path: what belongs to the link goes over the client's bulk connections from now on.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RouteViaClient {
+    #[prost(uint64, tag = "1")]
+    pub link: u64,
+}
+/// Stands here for an event of another site. Ended by the peer's word (bulk header of kind Event) or by
+/// SetUserEventStatus, whichever is first; the second changes nothing.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateMirror {
+    #[prost(uint64, tag = "1")]
+    pub mirror: u64,
+}
+/// When the event ends, or if it has ended, the mirror at the other end of the link is told.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TellEvent {
+    #[prost(uint64, tag = "1")]
+    pub event: u64,
+    #[prost(uint64, tag = "2")]
+    pub mirror: u64,
+    /// 0: the mirror is in this worker
+    #[prost(uint64, tag = "3")]
+    pub link: u64,
+}
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Enqueue {
@@ -264,7 +328,10 @@ pub struct Enqueue {
     pub queue: u64,
     #[prost(uint64, repeated, tag = "3")]
     pub wait: ::prost::alloc::vec::Vec<u64>,
-    #[prost(oneof = "enqueue::Operation", tags = "10, 11, 12, 13, 14, 15, 16, 17")]
+    #[prost(
+        oneof = "enqueue::Operation",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+    )]
     pub operation: ::core::option::Option<enqueue::Operation>,
 }
 /// Nested message and enum types in `Enqueue`.
@@ -290,6 +357,10 @@ pub mod enqueue {
         /// the same, and later commands of the queue come after it
         #[prost(message, tag = "17")]
         Barrier(super::Barrier),
+        #[prost(message, tag = "18")]
+        SendRegion(super::SendRegion),
+        #[prost(message, tag = "19")]
+        ReceiveRegion(super::ReceiveRegion),
     }
 }
 #[allow(clippy::all)]
@@ -410,6 +481,32 @@ pub struct Migrate {
     #[prost(uint64, tag = "2")]
     pub flags: u64,
 }
+/// A transfer between two sites is a SendRegion at one and a ReceiveRegion at the other, whose event names
+/// the transfer. The receiver grants credit; the bytes go over the link.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SendRegion {
+    #[prost(uint64, tag = "1")]
+    pub buffer: u64,
+    #[prost(message, optional, tag = "2")]
+    pub region: ::core::option::Option<Region>,
+    /// the event of the ReceiveRegion
+    #[prost(uint64, tag = "3")]
+    pub transfer: u64,
+    /// 0: both sites are of this worker
+    #[prost(uint64, tag = "4")]
+    pub link: u64,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReceiveRegion {
+    #[prost(uint64, tag = "1")]
+    pub buffer: u64,
+    #[prost(message, optional, tag = "2")]
+    pub region: ::core::option::Option<Region>,
+    #[prost(uint64, tag = "3")]
+    pub link: u64,
+}
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Marker {}
@@ -487,6 +584,8 @@ pub struct EventBatch {
     /// commands up to this number have been applied
     #[prost(uint64, tag = "5")]
     pub applied: u64,
+    #[prost(message, repeated, tag = "6")]
+    pub links: ::prost::alloc::vec::Vec<LinkState>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -635,6 +734,18 @@ pub struct TimerAnswer {
     pub device_ns: u64,
     #[prost(uint64, tag = "2")]
     pub host_ns: u64,
+}
+/// A link can be used, or cannot (any more).
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LinkState {
+    #[prost(uint64, tag = "1")]
+    pub link: u64,
+    #[prost(bool, tag = "2")]
+    pub up: bool,
+    /// why not
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
 }
 /// Something failed that no event tells: an object could not be made, a context was notified.
 #[allow(clippy::all)]

@@ -25,6 +25,9 @@ pub struct Inventory {
     /// what is wrong with the node's own OpenCL, for people
     #[prost(string, repeated, tag = "7")]
     pub problems: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// host:port where other nodes may reach this one, the likeliest first
+    #[prost(string, repeated, tag = "8")]
+    pub peer_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A native platform; its index in Inventory.platforms names it on the wire.
 #[allow(clippy::all)]

@@ -212,6 +212,7 @@ mod tests {
             purpose,
             lane,
             session: SessionId([1; 16]),
+            link: 0,
         }
     }
 

@@ -67,6 +67,13 @@ pub(crate) fn apply(
         Some(Wire::SetUserEventStatus(set)) => set_user_event_status(shared, set, runner),
         Some(Wire::Query(query)) => super::query::answer(shared, query),
         Some(Wire::UnloadCompiler(unload)) => unload_compiler(shared, unload),
+        Some(
+            Wire::AddLink(_)
+            | Wire::DialLink(_)
+            | Wire::RouteViaClient(_)
+            | Wire::CreateMirror(_)
+            | Wire::TellEvent(_),
+        ) => Err(Violation::Malformed("links are not served yet")),
         None => Err(Violation::Malformed("a command of no known kind")),
     }
 }

@@ -131,6 +131,9 @@ pub(crate) fn prepare(
         enqueue::Operation::CopyBuffer(copy) => copy_buffer(&copy, objects)?,
         enqueue::Operation::FillBuffer(fill) => fill_buffer(fill, objects)?,
         enqueue::Operation::Migrate(migrate) => migration(&migrate, objects)?,
+        enqueue::Operation::SendRegion(_) | enqueue::Operation::ReceiveRegion(_) => {
+            return Err(Violation::Malformed("links are not served yet"));
+        }
         enqueue::Operation::Marker(_) => Prepared {
             role: Role {
                 after_all: alone,

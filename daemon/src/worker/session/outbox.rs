@@ -240,6 +240,7 @@ impl Something for EventBatch {
         !(self.completions.is_empty()
             && self.answers.is_empty()
             && self.notices.is_empty()
+            && self.links.is_empty()
             && self.printed.is_empty())
     }
 }

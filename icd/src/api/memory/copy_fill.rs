@@ -60,15 +60,17 @@ impl Copy {
         require(!shares, CL_MEM_COPY_OVERLAP)
     }
 
-    fn operation(&self) -> Option<Operation> {
-        (self.source.packed_length() > 0).then(|| {
-            Operation::CopyBuffer(CopyBuffer {
-                source: self.from.id().0,
-                destination: self.to.id().0,
-                source_region: Some(self.source.to_wire()),
-                destination_region: Some(self.destination.to_wire()),
-            })
-        })
+    fn operation(&self) -> ClResult<Option<Operation>> {
+        if self.source.packed_length() == 0 {
+            return Ok(None);
+        }
+        let site = self.from.context().site();
+        Ok(Some(Operation::CopyBuffer(CopyBuffer {
+            source: self.from.id_on(site)?.0,
+            destination: self.to.id_on(site)?.0,
+            source_region: Some(self.source.to_wire()),
+            destination_region: Some(self.destination.to_wire()),
+        })))
     }
 
     fn hold(self) -> Vec<Arc<Buffer>> {
@@ -136,7 +138,7 @@ entry_points! {
         copy.check_overlap()?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        enqueue(&queue, copy.operation(), CL_COMMAND_COPY_BUFFER, wait, copy.hold(), event)
+        enqueue(&queue, copy.operation()?, CL_COMMAND_COPY_BUFFER, wait, copy.hold(), event)
     }
 
     fn clEnqueueCopyBufferRect(
@@ -159,7 +161,7 @@ entry_points! {
         copy.check_overlap()?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        enqueue(&queue, copy.operation(), CL_COMMAND_COPY_BUFFER_RECT, wait, copy.hold(), event)
+        enqueue(&queue, copy.operation()?, CL_COMMAND_COPY_BUFFER_RECT, wait, copy.hold(), event)
     }
 
     fn clEnqueueFillBuffer(
@@ -174,9 +176,10 @@ entry_points! {
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         // SAFETY: not NULL, and of `pattern_size` bytes, which are copied here.
         let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
+        let id = buffer.id_on(queue.context().site())?.0;
         let operation = (size > 0).then(|| {
             Operation::FillBuffer(FillBuffer {
-                buffer: buffer.id().0,
+                buffer: id,
                 pattern: pattern.into(),
                 offset: region.offset(),
                 size: region.packed_length(),

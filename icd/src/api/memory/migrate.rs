@@ -34,9 +34,11 @@ entry_points! {
         require(flags & !known == 0, CL_INVALID_VALUE)?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+        let site = queue.context().site();
+        let ids = buffers.iter().map(|buffer| Ok(buffer.id_on(site)?.0)).collect::<ClResult<_>>()?;
         let submission = Submission {
             operation: Operation::Migrate(Migrate {
-                memory: buffers.iter().map(|buffer| buffer.id().0).collect(),
+                memory: ids,
                 flags,
             }),
             command: CL_COMMAND_MIGRATE_MEM_OBJECTS,

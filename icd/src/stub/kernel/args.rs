@@ -118,7 +118,7 @@ impl Args {
                 None => return fail(CL_INVALID_KERNEL_ARGS),
                 Some(ArgValue::Memory(Some(buffer))) => {
                     let buffer = buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?;
-                    let id = buffer.id().0;
+                    let id = buffer.id_on(buffer.context().site())?.0;
                     captured.memory.push(buffer);
                     kernel_arg::Value::Memory(id)
                 }

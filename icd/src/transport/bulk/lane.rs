@@ -126,6 +126,10 @@ fn handle(
             drop(kept);
             Ok(())
         }
+        Kind::Event => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the node spoke as to another node",
+        )),
     }
 }
 
