@@ -40,7 +40,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
     });
     let newer = FakeNode::start(Faults {
         uuid: [3; 16],
-        wire_version: 2,
+        wire_version: 99,
         ..Faults::default()
     });
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -22,7 +22,7 @@ use tonic::transport::Channel;
 /// No wait of a test is longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The wire version of this build.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = causeway_proto::version::WireVersion::CURRENT.number() as u32;
 
 /// A running daemon; killed when dropped.
 pub(crate) struct Daemon {
