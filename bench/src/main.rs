@@ -12,11 +12,23 @@
 //! - [`socket`]: the floor: the same bytes over bare TCP.
 //! - [`report`], [`plot`]: table, JSON, SVG.
 //!
+//! The paper's experiments, one command each, are ordinary OpenCL programs over several nodes:
+//! - [`mandelbrot`]: one picture on 1 to 16 nodes, and by MPI.
+//! - [`devices`]: the side of such a program; [`nodes`]: the daemons on loopback that it runs over.
+//! - [`experiment`], [`bars`], [`png`], [`dealing`]: what they share.
+//!
 //! No time is asserted anywhere: the figures are reported, with the ratios that matter. Invariant: what
 //! stands in one line was measured in one run, in alternating rounds.
 
+mod bars;
+mod dealing;
+mod devices;
+mod experiment;
+mod mandelbrot;
+mod nodes;
 mod opencl;
 mod plot;
+mod png;
 mod probe;
 mod report;
 mod rows;
@@ -47,6 +59,14 @@ enum Verb {
     Commands(Options),
     /// All of them
     All(Options),
+    /// The paper's Mandelbrot on several nodes, and by MPI
+    Mandelbrot(mandelbrot::Options),
+    /// The Mandelbrot itself; started by the experiment
+    #[command(hide = true)]
+    MandelbrotProgram(mandelbrot::program::Arguments),
+    /// Prints how many devices a program finds; started by the experiments
+    #[command(hide = true)]
+    DeviceCount,
     /// The measuring side; started by the others
     #[command(hide = true)]
     Probe,
@@ -94,6 +114,11 @@ fn main() -> ExitCode {
                 rows::Group::Commands,
             ],
         ),
+        Verb::Mandelbrot(options) => mandelbrot::run(&options),
+        Verb::MandelbrotProgram(arguments) => mandelbrot::program::run(&arguments),
+        Verb::DeviceCount => devices::count()
+            .map(|count| println!("{count}"))
+            .map_err(Into::into),
         Verb::Probe => probe::serve(),
         Verb::FirstDevices => probe::first_devices(),
         Verb::SocketPeer => socket::peer(),

@@ -19,15 +19,25 @@ pub(crate) enum ClError {
     /// A function answered with an error.
     #[error("{0}: {name}", name = error_name(*.1))]
     Call(&'static str, cl_int),
+    /// A program does not build; the log says why.
+    #[error("clBuildProgram: {name}\n{1}", name = error_name(*.0))]
+    Build(cl_int, String),
+    /// There is no device to be found.
+    #[error("there is no OpenCL device")]
+    NoDevice,
 }
 
 macro_rules! functions {
     ($($name:ident: fn($($t:ty),*) -> $ret:ty;)*) => {
         #[allow(non_snake_case, reason = "OpenCL's names")]
-        struct Functions { $($name: unsafe extern "C" fn($($t),*) -> $ret,)* _library: Library }
+        pub(crate) struct Functions {
+            $(pub(crate) $name: unsafe extern "C" fn($($t),*) -> $ret,)*
+            _library: Library,
+        }
 
         impl Functions {
-            fn load() -> Result<Functions, ClError> {
+            /// Opens the loader and finds them.
+            pub(crate) fn load() -> Result<Functions, ClError> {
                 // SAFETY: loading the system's OpenCL loader runs its initialisers, as linking would.
                 let library = unsafe { Library::new("libOpenCL.so.1")? };
                 Ok(Functions {
@@ -59,9 +69,20 @@ functions! {
     clEnqueueMapBuffer: fn(cl_command_queue, cl_mem, cl_bool, cl_map_flags, usize, usize, cl_uint, *const cl_event, *mut cl_event, *mut cl_int) -> *mut c_void;
     clEnqueueUnmapMemObject: fn(cl_command_queue, cl_mem, *mut c_void, cl_uint, *const cl_event, *mut cl_event) -> cl_int;
     clFinish: fn(cl_command_queue) -> cl_int;
+    clFlush: fn(cl_command_queue) -> cl_int;
+    clWaitForEvents: fn(cl_uint, *const cl_event) -> cl_int;
+    clReleaseEvent: fn(cl_event) -> cl_int;
+    clReleaseKernel: fn(cl_kernel) -> cl_int;
+    clReleaseCommandQueue: fn(cl_command_queue) -> cl_int;
+    clReleaseContext: fn(cl_context) -> cl_int;
+    clCreateSubBuffer: fn(cl_mem, cl_mem_flags, cl_buffer_create_type, *const c_void, *mut cl_int) -> cl_mem;
+    clGetProgramBuildInfo: fn(cl_program, cl_device_id, cl_program_build_info, usize, *mut c_void, *mut usize) -> cl_int;
+    clEnqueueFillBuffer: fn(cl_command_queue, cl_mem, *const c_void, usize, usize, usize, cl_uint, *const cl_event, *mut cl_event) -> cl_int;
+    clEnqueueReadBufferRect: fn(cl_command_queue, cl_mem, cl_bool, *const usize, *const usize, *const usize, usize, usize, usize, usize, *mut c_void, cl_uint, *const cl_event, *mut cl_event) -> cl_int;
 }
 
-fn check(what: &'static str, code: cl_int) -> Result<(), ClError> {
+/// What a call answered, as a result.
+pub(crate) fn check(what: &'static str, code: cl_int) -> Result<(), ClError> {
     if code == CL_SUCCESS {
         Ok(())
     } else {

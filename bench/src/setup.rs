@@ -75,7 +75,13 @@ impl Build {
         })
     }
 
-    fn part(&self, name: &str) -> io::Result<PathBuf> {
+    /// A folder that goes with the run.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// A file of the build.
+    pub(crate) fn part(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.folder.join(name);
         if path.is_file() {
             Ok(path)
@@ -98,8 +104,18 @@ impl Build {
 
     /// A daemon over the OpenCL of `vendors` (the system's for `None`), and its address.
     pub(crate) fn daemon(&self, vendors: Option<&Path>) -> io::Result<(Process, String)> {
+        self.daemon_with(vendors, &[])
+    }
+
+    /// The same, with variables for its drivers.
+    pub(crate) fn daemon_with(
+        &self,
+        vendors: Option<&Path>,
+        variables: &[(&str, String)],
+    ) -> io::Result<(Process, String)> {
         let mut command = Command::new(self.part("causewayd")?);
         command.args(["--listen", "127.0.0.1:0", "--log", "warn"]);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         set_vendors(&mut command, vendors);
         let mut daemon = Process::start(&mut command)?;
         let address = daemon.address()?;
@@ -134,7 +150,7 @@ impl Build {
     }
 }
 
-fn set_vendors(command: &mut Command, vendors: Option<&Path>) {
+pub(crate) fn set_vendors(command: &mut Command, vendors: Option<&Path>) {
     match vendors {
         Some(folder) => command.env("OCL_ICD_VENDORS", folder),
         None => command.env_remove("OCL_ICD_VENDORS"),

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::rows::Rows;
+
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
@@ -125,6 +127,7 @@ struct RawKernel {
     crash: Option<Crash>,
     hang: bool,
     print: Option<String>,
+    rows: Option<Rows>,
 }
 
 #[derive(Deserialize)]
@@ -172,6 +175,7 @@ pub(crate) struct KernelRule {
     pub(crate) crash: Option<Crash>,
     pub(crate) hang: bool,
     pub(crate) print: Option<String>,
+    pub(crate) rows: Option<Rows>,
 }
 
 /// What happens to calls of one function.
@@ -229,6 +233,7 @@ impl Config {
                     crash: rule.crash,
                     hang: rule.hang,
                     print: rule.print,
+                    rows: rule.rows,
                 },
             );
         }
@@ -385,6 +390,7 @@ mod tests {
             ("[[call]]\nname = \"clFoo\"", "clFoo"),
             ("[[call]]\nname = \"clFinish\"\nat = 0", "counts from 1"),
             ("kernel.k.fail = 5", "5"),
+            ("kernel.k.rows = { ns = [1], first = 0 }", "stride"),
             ("[[device]]\nversion = \"4.0\"", "4.0"),
             ("[[device]]\nplatform = 1", "platform 0"),
             ("[[device]]\nmemory = 0", "memory"),

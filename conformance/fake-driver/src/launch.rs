@@ -59,6 +59,8 @@ pub(crate) struct Launch {
     /// First work-item and number of work-items of the first dimension.
     first: usize,
     count: usize,
+    /// Number of work-items of the second dimension.
+    rows: usize,
 }
 
 impl Launch {
@@ -67,9 +69,13 @@ impl Launch {
         let kernels = &control::current().kernels;
         if !kernels.is_empty()
             && let Some(rule) = kernels.get(&self.kernel.signature.name)
-            && let Err(code) = obey(rule)
         {
-            return code.0;
+            if let Err(code) = obey(rule) {
+                return code.0;
+            }
+            if let (Some(rows), Some(target)) = (&rule.rows, self.buffers.first()) {
+                rows.draw(target, &self.values, self.count, self.rows);
+            }
         }
         if let Some(behaviour) = self.kernel.behaviour {
             self.act(behaviour);
@@ -197,7 +203,7 @@ unsafe fn range(
 }
 
 /// How long a launch takes.
-fn time(enqueue: &Enqueue<'_>, kernel: &Kernel, items: usize) -> Time {
+fn time(enqueue: &Enqueue<'_>, kernel: &Kernel, values: &Values, range: &Range) -> Time {
     let settings = &enqueue.queue.device.settings;
     let kernels = &control::current().kernels;
     let rule = if kernels.is_empty() {
@@ -208,8 +214,12 @@ fn time(enqueue: &Enqueue<'_>, kernel: &Kernel, items: usize) -> Time {
     if rule.is_some_and(|rule| rule.hang) {
         return Time::Never;
     }
-    let of_device = || settings.kernel_ns + (settings.ns_per_item * items as f64) as u64;
-    match rule.and_then(|rule| rule.ns).unwrap_or_else(of_device) {
+    let of_device = || settings.kernel_ns + (settings.ns_per_item * range.items() as f64) as u64;
+    let of_rule = |rule: &KernelRule| match &rule.rows {
+        Some(rows) => Some(rows.time(values, range.global[1])),
+        None => rule.ns,
+    };
+    match rule.and_then(of_rule).unwrap_or_else(of_device) {
         0 => Time::None,
         ns => Time::Takes(ns),
     }
@@ -263,13 +273,14 @@ unsafe fn launch(
     let work = if range.items() == 0 {
         Work::Nothing
     } else {
-        enqueue.time = time(&enqueue, kernel, range.items());
+        enqueue.time = time(&enqueue, kernel, &values, &range);
         Work::Launch(Box::new(Launch {
             kernel: kernel.hold(),
             values,
             buffers,
             first: range.offset[0],
             count: range.global[0],
+            rows: range.global[1],
         }))
     };
     // SAFETY: passed on.

@@ -46,6 +46,8 @@
 //! print = "text"        # write to stdout before they complete
 //! crash = "abort"       # end the process: "segv", "divide", "exit"
 //! hang = false          # never complete, and occupy their device
+//! rows = { ns = [20, 30, 10], first = 2, stride = 3 }
+//!                       # a share of a picture's [rows], each with a time of its own
 //!
 //! [[call]]              # calls of one function
 //! name = "clFinish"
@@ -101,6 +103,7 @@ mod program_build;
 mod program_info;
 mod queue;
 mod rect;
+mod rows;
 mod sampler;
 mod source;
 mod svm;

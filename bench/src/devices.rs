@@ -1,0 +1,512 @@
+//! An ordinary OpenCL program's side: one platform, one context over its devices, a queue on each.
+//!
+//! The experiments are written against this, and so know nothing of nodes: whether the platform's
+//! devices are in this machine or in sixteen others, they share one context, one program and the
+//! buffers. Not here: what is computed. Invariant: what was made is released with [`Devices`], and
+//! memory of the program is touched by no command once a method has returned, or [`Devices::finish`].
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_void};
+use std::ptr;
+
+use cl_headers::types::*;
+
+use crate::opencl::{ClError, Functions, check};
+
+/// A buffer, or a part of one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory(cl_mem);
+
+/// A built program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program(cl_program);
+
+/// A kernel with its arguments set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kernel(cl_kernel);
+
+/// A command's event.
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Event(cl_event);
+
+/// A kernel argument.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Argument {
+    /// A buffer.
+    Memory(Memory),
+    /// A `uint`.
+    Uint(u32),
+    /// A `float`.
+    Float(f32),
+}
+
+/// What is to be released at the end.
+#[derive(Default)]
+struct Made {
+    memory: Vec<cl_mem>,
+    programs: Vec<cl_program>,
+    kernels: Vec<cl_kernel>,
+    events: Vec<cl_event>,
+}
+
+/// Devices of one platform in one context.
+pub(crate) struct Devices {
+    cl: Functions,
+    devices: Vec<cl_device_id>,
+    context: cl_context,
+    queues: Vec<cl_command_queue>,
+    made: RefCell<Made>,
+}
+
+/// The devices of the first platform that has any, at most `most`.
+fn find(cl: &Functions, most: usize) -> Result<Vec<cl_device_id>, ClError> {
+    let mut platforms = [ptr::null_mut(); 16];
+    let mut count = 0;
+    // SAFETY: room for as many as are asked for.
+    check("clGetPlatformIDs", unsafe {
+        (cl.clGetPlatformIDs)(16, platforms.as_mut_ptr(), &raw mut count)
+    })?;
+    for platform in &platforms[..count.min(16) as usize] {
+        let mut devices = [ptr::null_mut(); 64];
+        let mut count = 0;
+        // SAFETY: as above.
+        let code = unsafe {
+            (cl.clGetDeviceIDs)(
+                *platform,
+                CL_DEVICE_TYPE_ALL,
+                64,
+                devices.as_mut_ptr(),
+                &raw mut count,
+            )
+        };
+        let found = (count as usize).min(64).min(most);
+        if code == CL_SUCCESS && found > 0 {
+            return Ok(devices[..found].to_vec());
+        }
+    }
+    Err(ClError::NoDevice)
+}
+
+/// How many devices the first platform that has any shows.
+pub(crate) fn count() -> Result<usize, ClError> {
+    let cl = Functions::load()?;
+    let count = find(&cl, usize::MAX)?.len();
+    // Drivers do not like to be unloaded while their threads run.
+    std::mem::forget(cl);
+    Ok(count)
+}
+
+impl Devices {
+    /// Opens at most `most` devices, an in-order queue on each.
+    pub(crate) fn open(most: usize) -> Result<Devices, ClError> {
+        let cl = Functions::load()?;
+        let devices = find(&cl, most)?;
+        let mut code = 0;
+        // SAFETY: a list of live devices of one platform with its length; no callback.
+        let context = unsafe {
+            (cl.clCreateContext)(
+                ptr::null(),
+                devices.len() as cl_uint,
+                devices.as_ptr(),
+                None,
+                ptr::null_mut(),
+                &raw mut code,
+            )
+        };
+        check("clCreateContext", code)?;
+        let mut queues = Vec::with_capacity(devices.len());
+        for device in &devices {
+            // SAFETY: a device of the context.
+            queues.push(unsafe { (cl.clCreateCommandQueue)(context, *device, 0, &raw mut code) });
+            check("clCreateCommandQueue", code)?;
+        }
+        Ok(Devices {
+            cl,
+            devices,
+            context,
+            queues,
+            made: RefCell::default(),
+        })
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.devices.len()
+    }
+
+    fn info(&self, device: usize, name: cl_device_info, room: &mut [u8]) -> Result<usize, ClError> {
+        let mut size = 0;
+        // SAFETY: room and its size agree.
+        check("clGetDeviceInfo", unsafe {
+            (self.cl.clGetDeviceInfo)(
+                self.devices[device],
+                name,
+                room.len(),
+                room.as_mut_ptr().cast(),
+                &raw mut size,
+            )
+        })?;
+        Ok(size.min(room.len()))
+    }
+
+    /// `CL_DEVICE_NAME`.
+    pub(crate) fn name(&self, device: usize) -> Result<String, ClError> {
+        let mut room = [0; 512];
+        let size = self.info(device, CL_DEVICE_NAME, &mut room)?;
+        let text = room[..size].split(|byte| *byte == 0).next();
+        Ok(String::from_utf8_lossy(text.unwrap_or_default()).into_owned())
+    }
+
+    /// Where parts of a buffer may begin on every device: multiples of so many bytes.
+    pub(crate) fn alignment(&self) -> Result<usize, ClError> {
+        let mut most = 1;
+        for device in 0..self.count() {
+            let mut bits = [0; 4];
+            self.info(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, &mut bits)?;
+            most = most.max(u32::from_ne_bytes(bits) as usize / 8);
+        }
+        Ok(most)
+    }
+
+    /// Builds a program for all devices.
+    pub(crate) fn build(&self, source: &str, options: &str) -> Result<Program, ClError> {
+        let (text, length, mut code) = (source.as_ptr().cast::<c_char>(), source.len(), 0);
+        let options = CString::new(options).unwrap_or_default();
+        // SAFETY: one string with its length.
+        let program = unsafe {
+            (self.cl.clCreateProgramWithSource)(
+                self.context,
+                1,
+                &raw const text,
+                &raw const length,
+                &raw mut code,
+            )
+        };
+        check("clCreateProgramWithSource", code)?;
+        self.made.borrow_mut().programs.push(program);
+        // SAFETY: a live program; all its devices, a C string, no callback.
+        let code = unsafe {
+            (self.cl.clBuildProgram)(
+                program,
+                0,
+                ptr::null(),
+                options.as_ptr(),
+                None,
+                ptr::null_mut(),
+            )
+        };
+        match code {
+            CL_SUCCESS => Ok(Program(program)),
+            code => Err(ClError::Build(code, self.logs(program))),
+        }
+    }
+
+    fn logs(&self, program: cl_program) -> String {
+        let mut logs = String::new();
+        for device in &self.devices {
+            let mut room = vec![0u8; 1 << 16];
+            let mut size = 0;
+            // SAFETY: room and its size agree.
+            unsafe {
+                (self.cl.clGetProgramBuildInfo)(
+                    program,
+                    *device,
+                    CL_PROGRAM_BUILD_LOG,
+                    room.len(),
+                    room.as_mut_ptr().cast(),
+                    &raw mut size,
+                )
+            };
+            room.truncate(size.saturating_sub(1));
+            logs.push_str(&String::from_utf8_lossy(&room));
+        }
+        logs
+    }
+
+    /// A kernel of a program, with its arguments.
+    pub(crate) fn kernel(
+        &self,
+        program: Program,
+        name: &str,
+        arguments: &[Argument],
+    ) -> Result<Kernel, ClError> {
+        let name = CString::new(name).unwrap_or_default();
+        let mut code = 0;
+        // SAFETY: a live program and a C string.
+        let kernel = unsafe { (self.cl.clCreateKernel)(program.0, name.as_ptr(), &raw mut code) };
+        check("clCreateKernel", code)?;
+        self.made.borrow_mut().kernels.push(kernel);
+        for (index, argument) in (0..).zip(arguments) {
+            let (size, value): (usize, *const c_void) = match argument {
+                Argument::Memory(memory) => (size_of::<cl_mem>(), (&raw const memory.0).cast()),
+                Argument::Uint(value) => (4, (&raw const *value).cast()),
+                Argument::Float(value) => (4, (&raw const *value).cast()),
+            };
+            // SAFETY: size and address are those of a live value.
+            check("clSetKernelArg", unsafe {
+                (self.cl.clSetKernelArg)(kernel, index, size, value)
+            })?;
+        }
+        Ok(Kernel(kernel))
+    }
+
+    /// A read-write buffer that the devices share.
+    pub(crate) fn buffer(&self, size: usize) -> Result<Memory, ClError> {
+        let mut code = 0;
+        // SAFETY: a live context; no host pointer.
+        let memory = unsafe {
+            (self.cl.clCreateBuffer)(
+                self.context,
+                CL_MEM_READ_WRITE,
+                size,
+                ptr::null_mut(),
+                &raw mut code,
+            )
+        };
+        check("clCreateBuffer", code)?;
+        self.made.borrow_mut().memory.push(memory);
+        Ok(Memory(memory))
+    }
+
+    /// A part of a buffer; `origin` is a multiple of [`Devices::alignment`].
+    pub(crate) fn part(
+        &self,
+        memory: Memory,
+        origin: usize,
+        size: usize,
+    ) -> Result<Memory, ClError> {
+        let region = cl_buffer_region { origin, size };
+        let mut code = 0;
+        // SAFETY: a live buffer, and a region as the type says.
+        let part = unsafe {
+            (self.cl.clCreateSubBuffer)(
+                memory.0,
+                CL_MEM_READ_WRITE,
+                CL_BUFFER_CREATE_TYPE_REGION,
+                (&raw const region).cast(),
+                &raw mut code,
+            )
+        };
+        check("clCreateSubBuffer", code)?;
+        self.made.borrow_mut().memory.push(part);
+        Ok(Memory(part))
+    }
+
+    fn event(&self, event: cl_event) -> Event {
+        self.made.borrow_mut().events.push(event);
+        Event(event)
+    }
+
+    /// Launches a kernel of one or two dimensions on a device, after `waits`.
+    pub(crate) fn launch(
+        &self,
+        device: usize,
+        kernel: Kernel,
+        global: &[usize],
+        waits: &[Event],
+    ) -> Result<Event, ClError> {
+        let mut event = ptr::null_mut();
+        let (count, list) = wait_list(waits);
+        // SAFETY: as many sizes as dimensions; the list with its length; room for an event.
+        check("clEnqueueNDRangeKernel", unsafe {
+            (self.cl.clEnqueueNDRangeKernel)(
+                self.queues[device],
+                kernel.0,
+                global.len() as cl_uint,
+                ptr::null(),
+                global.as_ptr(),
+                ptr::null(),
+                count,
+                list,
+                &raw mut event,
+            )
+        })?;
+        Ok(self.event(event))
+    }
+
+    /// Zeroes the first `size` bytes of a buffer by a device, after `waits`.
+    pub(crate) fn zero(
+        &self,
+        device: usize,
+        memory: Memory,
+        size: usize,
+        waits: &[Event],
+    ) -> Result<(), ClError> {
+        let zero = 0u32;
+        let (count, list) = wait_list(waits);
+        // SAFETY: the pattern is copied by the call; the list with its length; no event.
+        check("clEnqueueFillBuffer", unsafe {
+            (self.cl.clEnqueueFillBuffer)(
+                self.queues[device],
+                memory.0,
+                (&raw const zero).cast(),
+                size_of::<u32>(),
+                0,
+                size,
+                count,
+                list,
+                ptr::null_mut(),
+            )
+        })
+    }
+
+    /// Writes to a buffer through a device's queue, and waits.
+    pub(crate) fn write(&self, device: usize, memory: Memory, data: &[u8]) -> Result<(), ClError> {
+        // SAFETY: the length is the slice's, and the call blocks.
+        check("clEnqueueWriteBuffer", unsafe {
+            (self.cl.clEnqueueWriteBuffer)(
+                self.queues[device],
+                memory.0,
+                CL_TRUE,
+                0,
+                data.len(),
+                data.as_ptr().cast(),
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+            )
+        })
+    }
+
+    /// Reads from the beginning of a buffer through a device's queue, after `waits`, and waits.
+    pub(crate) fn read(
+        &self,
+        device: usize,
+        memory: Memory,
+        data: &mut [u8],
+        waits: &[Event],
+    ) -> Result<(), ClError> {
+        let (count, list) = wait_list(waits);
+        // SAFETY: the length is the slice's, and the call blocks; the list with its length.
+        check("clEnqueueReadBuffer", unsafe {
+            (self.cl.clEnqueueReadBuffer)(
+                self.queues[device],
+                memory.0,
+                CL_TRUE,
+                0,
+                data.len(),
+                data.as_mut_ptr().cast(),
+                count,
+                list,
+                ptr::null_mut(),
+            )
+        })
+    }
+
+    /// Reads lines that were dealt to the devices in turn back into their places: line `k` of
+    /// `shares[d]` is line `d + k * shares.len()` of `lines`, each `width` elements long. All devices'
+    /// reads are under way at once.
+    pub(crate) fn gather_lines(
+        &self,
+        shares: &[Memory],
+        width: usize,
+        lines: &mut [u32],
+    ) -> Result<(), ClError> {
+        let height = lines.len() / width;
+        let bytes = width * size_of::<u32>();
+        let target = lines.as_mut_ptr();
+        let enqueue = |(device, share): (usize, &Memory)| {
+            let count = crate::dealing::share(height, shares.len(), device);
+            if count == 0 {
+                return Ok(());
+            }
+            let region = [bytes, count, 1];
+            let origin = [0usize; 3];
+            // SAFETY: `count` lines from line `device` on, `shares.len()` apart, end within `lines`
+            // (that is how `share` counts), which stay borrowed until all queues are finished below.
+            check("clEnqueueReadBufferRect", unsafe {
+                (self.cl.clEnqueueReadBufferRect)(
+                    self.queues[device],
+                    share.0,
+                    CL_FALSE,
+                    origin.as_ptr(),
+                    origin.as_ptr(),
+                    region.as_ptr(),
+                    bytes,
+                    0,
+                    bytes * shares.len(),
+                    0,
+                    target.add(width * device).cast(),
+                    0,
+                    ptr::null(),
+                    ptr::null_mut(),
+                )
+            })?;
+            self.flush(device)
+        };
+        let enqueued = shares.iter().enumerate().try_for_each(enqueue);
+        // Also after an error: what was enqueued writes into `lines`.
+        let mut finished = Ok(());
+        for device in 0..self.count() {
+            finished = finished.and(self.finish(device));
+        }
+        enqueued.and(finished)
+    }
+
+    /// `clFlush`.
+    pub(crate) fn flush(&self, device: usize) -> Result<(), ClError> {
+        // SAFETY: a live queue.
+        check("clFlush", unsafe { (self.cl.clFlush)(self.queues[device]) })
+    }
+
+    /// `clFinish`.
+    pub(crate) fn finish(&self, device: usize) -> Result<(), ClError> {
+        // SAFETY: a live queue.
+        check("clFinish", unsafe {
+            (self.cl.clFinish)(self.queues[device])
+        })
+    }
+
+    /// Waits for events, and releases all events made so far.
+    pub(crate) fn wait(&self, events: &[Event]) -> Result<(), ClError> {
+        let (count, list) = wait_list(events);
+        // SAFETY: live events with their number.
+        let result = check("clWaitForEvents", unsafe {
+            (self.cl.clWaitForEvents)(count, list)
+        });
+        self.forget_events();
+        result
+    }
+
+    /// Releases all events made so far; none of them may be named again.
+    fn forget_events(&self) {
+        for event in self.made.borrow_mut().events.drain(..) {
+            // SAFETY: a live handle, dropped from the list.
+            unsafe { (self.cl.clReleaseEvent)(event) };
+        }
+    }
+}
+
+fn wait_list(events: &[Event]) -> (cl_uint, *const cl_event) {
+    if events.is_empty() {
+        (0, ptr::null())
+    } else {
+        // An `Event` is transparent: a slice of them is an array of handles.
+        (events.len() as cl_uint, events.as_ptr().cast())
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        self.forget_events();
+        let made = self.made.take();
+        // SAFETY: live handles, each released once and not used again; parts were made after their
+        // buffers and go before them.
+        unsafe {
+            for kernel in made.kernels {
+                (self.cl.clReleaseKernel)(kernel);
+            }
+            for program in made.programs {
+                (self.cl.clReleaseProgram)(program);
+            }
+            for memory in made.memory.into_iter().rev() {
+                (self.cl.clReleaseMemObject)(memory);
+            }
+            for queue in &self.queues {
+                (self.cl.clReleaseCommandQueue)(*queue);
+            }
+            (self.cl.clReleaseContext)(self.context);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What the paper's experiments have in common: options, medians, the phases of a run.
+//!
+//! Invariant: a figure in a report is the median of runs of this process, all of which ended well.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::nodes::{Driver, Nodes};
+
+/// Options of every experiment.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Common {
+    /// Also write the results to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "bench.json")]
+    pub(crate) json: Option<PathBuf>,
+    /// Plots and pictures go into this folder
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    pub(crate) plots: PathBuf,
+    /// Rounds; the table shows medians over them
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) rounds: u16,
+    /// When a program counts as hanging, s
+    #[arg(long, default_value_t = 300)]
+    pub(crate) timeout: u64,
+}
+
+impl Common {
+    /// How long a program may take.
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
+    /// Writes the report's JSON, if it is wanted.
+    pub(crate) fn write_json(&self, report: &impl Serialize) -> io::Result<()> {
+        match &self.json {
+            Some(path) => std::fs::write(path, serde_json::to_string_pretty(report)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The folder for plots, made.
+    pub(crate) fn plots(&self) -> io::Result<&Path> {
+        std::fs::create_dir_all(&self.plots)?;
+        Ok(&self.plots)
+    }
+}
+
+/// Seconds of the phases of a run, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Phases {
+    /// Until the first kernel could be launched.
+    pub(crate) initialisation: f64,
+    /// Until the kernels had ended.
+    pub(crate) computation: f64,
+    /// Until the results had arrived.
+    pub(crate) transfer: f64,
+}
+
+impl Phases {
+    /// All of it.
+    pub(crate) fn total(&self) -> f64 {
+        self.initialisation + self.computation + self.transfer
+    }
+
+    /// As a plot stacks them.
+    pub(crate) fn stack(&self) -> [f64; 3] {
+        [self.initialisation, self.computation, self.transfer]
+    }
+}
+
+/// Several runs of one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Figure {
+    /// Medians of each phase.
+    #[serde(flatten)]
+    pub(crate) phases: Phases,
+    /// The median of the totals; the phases' medians may add up to another sum.
+    pub(crate) total: f64,
+    /// The shortest and the longest total.
+    pub(crate) range: [f64; 2],
+}
+
+impl Figure {
+    /// Of some runs; `None` of none.
+    pub(crate) fn of(runs: &[Phases]) -> Option<Figure> {
+        let totals: Vec<f64> = runs.iter().map(Phases::total).collect();
+        Some(Figure {
+            total: median(&totals)?,
+            range: [
+                totals.iter().copied().fold(f64::INFINITY, f64::min),
+                totals.iter().copied().fold(0.0, f64::max),
+            ],
+            phases: Phases {
+                initialisation: median_by(runs, |run| run.initialisation)?,
+                computation: median_by(runs, |run| run.computation)?,
+                transfer: median_by(runs, |run| run.transfer)?,
+            },
+        })
+    }
+}
+
+fn median_by(runs: &[Phases], pick: impl Fn(&Phases) -> f64) -> Option<f64> {
+    median(&runs.iter().map(pick).collect::<Vec<_>>())
+}
+
+/// The middle of some values, of an even number the mean of the two in the middle.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = sorted.get(middle)?;
+    if sorted.len() % 2 == 1 {
+        return Some(*upper);
+    }
+    Some((sorted[middle - 1] + upper) / 2.0)
+}
+
+/// Seconds as the tables show them.
+pub(crate) fn seconds(value: f64) -> String {
+    if value < 1.0 {
+        format!("{:.1} ms", value * 1e3)
+    } else {
+        format!("{value:.3} s")
+    }
+}
+
+/// The total of a figure, or a dash.
+pub(crate) fn total(figure: Option<Figure>) -> String {
+    figure.map_or("–".to_owned(), |figure| seconds(figure.total))
+}
+
+/// Powers of two up to the number of devices that the driver itself shows.
+pub(crate) fn node_counts(driver: &Driver, limit: Duration) -> io::Result<Vec<usize>> {
+    // No daemon is needed to look at the driver itself.
+    let nodes = Nodes::start(driver.clone(), 0, limit)?;
+    let devices: usize = nodes.outcome(&mut nodes.native("device-count", 1)?)?;
+    Ok((0..)
+        .map(|power| 1 << power)
+        .take_while(|count| *count <= devices)
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_even_and_none() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn a_figure_takes_each_phase_by_itself() {
+        let run = |a, b, c| Phases {
+            initialisation: a,
+            computation: b,
+            transfer: c,
+        };
+        let figure = Figure::of(&[
+            run(1.0, 10.0, 5.0),
+            run(2.0, 30.0, 3.0),
+            run(3.0, 20.0, 4.0),
+        ])
+        .unwrap();
+        assert_eq!(figure.phases, run(2.0, 20.0, 4.0));
+        assert_eq!(figure.total, 27.0);
+        assert_eq!(figure.range, [16.0, 35.0]);
+        assert!(Figure::of(&[]).is_none());
+    }
+}

@@ -1,0 +1,146 @@
+//! The Mandelbrot program: an ordinary OpenCL program for however many devices a platform has.
+//!
+//! One context, one program, one buffer; each device draws its rows into its part of the buffer. Run
+//! as a process of its own by the experiment, it knows nothing of nodes. Invariant: it prints one
+//! line of JSON, and the times in it follow each other without a gap.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::picture::{View, checksum};
+use crate::dealing::share;
+use crate::devices::{Argument, Devices, Memory};
+use crate::experiment::Phases;
+
+/// The kernel.
+pub(crate) const SOURCE: &str = include_str!("../../programs/mandelbrot.cl");
+
+/// What to draw, on what.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) view: View,
+    /// Use this many of the platform's devices at most
+    #[arg(long, default_value_t = usize::MAX)]
+    pub(crate) devices: usize,
+    /// Also write the picture, shrunk to a quarter, to this file
+    #[arg(long)]
+    pub(crate) picture: Option<PathBuf>,
+    /// The picture is the fake driver's: each row holds its number
+    #[arg(long)]
+    pub(crate) fake: bool,
+}
+
+/// What a run tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// The devices' names, each once.
+    pub(crate) names: Vec<String>,
+    /// How many devices drew.
+    pub(crate) devices: usize,
+    /// Until the first launch could be enqueued, until all were done, until the picture was in the
+    /// program's memory.
+    #[serde(flatten)]
+    pub(crate) phases: Phases,
+    /// [`checksum`] of the picture.
+    pub(crate) checksum: u64,
+    /// The share of pixels looked at that are right.
+    pub(crate) right: f64,
+}
+
+/// Pixels that are compared with the host's.
+const SAMPLES: usize = 2000;
+
+/// Draws, and prints the [`Outcome`].
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let begin = Instant::now();
+    let view = arguments.view;
+    let devices = Devices::open(arguments.devices)?;
+    let parts = parts(&devices, view)?;
+    let program = devices.build(SOURCE, "")?;
+    let count = devices.count();
+    let mut kernels = Vec::with_capacity(count);
+    for (device, part) in parts.iter().enumerate() {
+        let arguments = [
+            Argument::Memory(*part),
+            Argument::Uint(view.width),
+            Argument::Uint(device as u32),
+            Argument::Uint(count as u32),
+            Argument::Uint(view.iterations),
+            Argument::Float(view.left()),
+            Argument::Float(view.top()),
+            Argument::Float(view.pixel()),
+        ];
+        kernels.push(devices.kernel(program, "mandelbrot", &arguments)?);
+    }
+    // Ones, so that the pages are there before the picture comes.
+    let mut picture = vec![1u32; view.bytes() / 4];
+    let ready = Instant::now();
+
+    for (device, kernel) in kernels.iter().enumerate() {
+        let rows = share(view.height as usize, count, device);
+        if rows > 0 {
+            devices.launch(device, *kernel, &[view.width as usize, rows], &[])?;
+            devices.flush(device)?;
+        }
+    }
+    (0..count).try_for_each(|device| devices.finish(device))?;
+    let computed = Instant::now();
+
+    devices.gather_lines(&parts, view.width as usize, &mut picture)?;
+    let end = Instant::now();
+
+    if let Some(path) = &arguments.picture {
+        view.colour(&picture, 4).write(path)?;
+    }
+    let mut names = (0..count)
+        .map(|device| devices.name(device))
+        .collect::<Result<Vec<_>, _>>()?;
+    names.dedup();
+    let outcome = Outcome {
+        names,
+        devices: count,
+        phases: Phases {
+            initialisation: (ready - begin).as_secs_f64(),
+            computation: (computed - ready).as_secs_f64(),
+            transfer: (end - computed).as_secs_f64(),
+        },
+        checksum: checksum(&picture),
+        right: if arguments.fake {
+            rows_in_place(&picture, view.width as usize)
+        } else {
+            view.right_pixels(&picture, SAMPLES) as f64 / SAMPLES as f64
+        },
+    };
+    println!("{}", serde_json::to_string(&outcome)?);
+    Ok(())
+}
+
+/// One buffer, a part of it for each device's rows.
+fn parts(devices: &Devices, view: View) -> Result<Vec<Memory>, crate::opencl::ClError> {
+    let alignment = devices.alignment()?;
+    let count = devices.count();
+    let bytes = |device| 4 * view.width as usize * share(view.height as usize, count, device);
+    let places = (0..count).map(|device| bytes(device).next_multiple_of(alignment).max(alignment));
+    let whole = devices.buffer(places.clone().sum())?;
+    let mut origin = 0;
+    let mut parts = Vec::with_capacity(count);
+    for place in places {
+        parts.push(devices.part(whole, origin, place)?);
+        origin += place;
+    }
+    Ok(parts)
+}
+
+/// The share of pixels that hold their row's number.
+fn rows_in_place(picture: &[u32], width: usize) -> f64 {
+    let right = picture
+        .iter()
+        .enumerate()
+        .filter(|(at, number)| at / width == **number as usize)
+        .count();
+    right as f64 / picture.len() as f64
+}

@@ -1,0 +1,162 @@
+//! Nodes on this machine: daemons on loopback ports, one for each device, and programs over them.
+//!
+//! Invariant: no program outlives its limit, and no daemon the [`Nodes`].
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+
+use crate::setup::{Build, Process, set_vendors};
+
+/// What stands behind each node.
+#[derive(Debug, Clone)]
+pub(crate) enum Driver {
+    /// A device of the fake driver, by this configuration file.
+    Fake(PathBuf),
+    /// One device of the drivers in this folder, or of the system's. Of several NVIDIA devices each
+    /// node sees one of its own; other drivers show all of theirs to every node.
+    Native(Option<PathBuf>),
+}
+
+/// Daemons, the first of them node 0.
+pub(crate) struct Nodes {
+    build: Build,
+    driver: Driver,
+    vendors: Option<PathBuf>,
+    client: PathBuf,
+    daemons: Vec<(Process, String)>,
+    limit: Duration,
+}
+
+impl Nodes {
+    /// Starts `count` of them.
+    pub(crate) fn start(driver: Driver, count: usize, limit: Duration) -> io::Result<Nodes> {
+        let build = Build::find()?;
+        let vendors = match &driver {
+            Driver::Fake(_) => Some(build.vendors("fake", "libfake_opencl.so")?),
+            Driver::Native(vendors) => vendors.clone(),
+        };
+        let client = build.vendors("causeway", "libcauseway.so")?;
+        let mut daemons = Vec::with_capacity(count);
+        for node in 0..count {
+            let variable = match &driver {
+                Driver::Fake(config) => ("FAKE_OPENCL_CONFIG", config.display().to_string()),
+                Driver::Native(_) => ("CUDA_VISIBLE_DEVICES", node.to_string()),
+            };
+            daemons.push(build.daemon_with(vendors.as_deref(), &[variable])?);
+        }
+        Ok(Nodes {
+            build,
+            driver,
+            vendors,
+            client,
+            daemons,
+            limit,
+        })
+    }
+
+    /// A folder that goes with the run.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.build.scratch()
+    }
+
+    /// This program in another role, through Causeway over the first `count` nodes.
+    pub(crate) fn program(&self, role: &str, count: usize) -> io::Result<Command> {
+        let mut command = self.build.own(role, Some(&self.client), None)?;
+        let servers: Vec<&str> = self.daemons[..count]
+            .iter()
+            .map(|(_, address)| address.as_str())
+            .collect();
+        command.env("CAUSEWAY_SERVERS", servers.join(","));
+        Ok(command)
+    }
+
+    /// This program in another role, on `count` devices of the drivers themselves.
+    pub(crate) fn native(&self, role: &str, count: usize) -> io::Result<Command> {
+        let mut command = self.build.own(role, self.vendors.as_deref(), None)?;
+        self.devices_for(&mut command, count)?;
+        Ok(command)
+    }
+
+    /// Another program, whose processes find one device each (or, natively, all).
+    pub(crate) fn other(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        set_vendors(&mut command, self.vendors.as_deref());
+        if let Driver::Fake(config) = &self.driver {
+            command.env("FAKE_OPENCL_CONFIG", config);
+        }
+        command
+    }
+
+    // The fake driver shows as many devices as its configuration says; others what they have.
+    fn devices_for(&self, command: &mut Command, count: usize) -> io::Result<()> {
+        if let Driver::Fake(config) = &self.driver {
+            let text = format!("devices = {count}\n{}", std::fs::read_to_string(config)?);
+            let file = self.scratch().join(format!("fake-{count}.toml"));
+            std::fs::write(&file, text)?;
+            command.env("FAKE_OPENCL_CONFIG", file);
+        }
+        Ok(())
+    }
+
+    /// Runs a program to its end and reads the last line that it prints.
+    pub(crate) fn outcome<T: DeserializeOwned>(&self, command: &mut Command) -> io::Result<T> {
+        let text = run_within(command, self.limit)?;
+        let line = text.lines().last().unwrap_or_default();
+        serde_json::from_str(line)
+            .map_err(|error| io::Error::other(format!("{error} in what it printed: {line}")))
+    }
+}
+
+/// Runs a program to its end, at most so long; what it printed.
+pub(crate) fn run_within(command: &mut Command, limit: Duration) -> io::Result<String> {
+    let end = Instant::now() + limit;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    // Read beside the waiting: a full pipe would stop the program.
+    let read = |stream: Option<Box<dyn io::Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            if let Some(mut stream) = stream {
+                let _ = stream.read_to_end(&mut text);
+            }
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    };
+    let out = read(child.stdout.take().map(|stream| Box::new(stream) as _));
+    let errors = read(child.stderr.take().map(|stream| Box::new(stream) as _));
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let lost = |_| io::Error::other("a reader panicked");
+    let (out, errors) = (out.join().map_err(lost)?, errors.join().map_err(lost)?);
+    match status {
+        Some(status) if status.success() => Ok(out),
+        Some(status) => Err(io::Error::other(format!(
+            "{} ended with {status}\n{}",
+            command.get_program().display(),
+            errors.trim_end()
+        ))),
+        None => Err(io::Error::other(format!(
+            "{} took more than {} s\n{}",
+            command.get_program().display(),
+            limit.as_secs(),
+            errors.trim_end()
+        ))),
+    }
+}
