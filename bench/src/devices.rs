@@ -3,7 +3,7 @@
 //! The experiments are written against this, and so know nothing of nodes: whether the platform's
 //! devices are in this machine or in sixteen others, they share one context, one program and the
 //! buffers. Not here: what is computed. Invariant: what was made is released with [`Devices`], and
-//! memory of the program is touched by no command once a method has returned, or [`Devices::finish`].
+//! memory of the program is touched by no command once a method has returned.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_void};
@@ -332,10 +332,10 @@ impl Devices {
         memory: Memory,
         size: usize,
         waits: &[Event],
-    ) -> Result<(), ClError> {
-        let zero = 0u32;
+    ) -> Result<Event, ClError> {
+        let (zero, mut event) = (0u32, ptr::null_mut());
         let (count, list) = wait_list(waits);
-        // SAFETY: the pattern is copied by the call; the list with its length; no event.
+        // SAFETY: the pattern is copied by the call; the list with its length; room for an event.
         check("clEnqueueFillBuffer", unsafe {
             (self.cl.clEnqueueFillBuffer)(
                 self.queues[device],
@@ -346,27 +346,34 @@ impl Devices {
                 size,
                 count,
                 list,
-                ptr::null_mut(),
+                &raw mut event,
             )
-        })
+        })?;
+        Ok(self.event(event))
     }
 
-    /// Writes to a buffer through a device's queue, and waits.
-    pub(crate) fn write(&self, device: usize, memory: Memory, data: &[u8]) -> Result<(), ClError> {
-        // SAFETY: the length is the slice's, and the call blocks.
-        check("clEnqueueWriteBuffer", unsafe {
-            (self.cl.clEnqueueWriteBuffer)(
-                self.queues[device],
-                memory.0,
-                CL_TRUE,
-                0,
-                data.len(),
-                data.as_ptr().cast(),
-                0,
-                ptr::null(),
-                ptr::null_mut(),
-            )
-        })
+    /// Writes pieces to buffers, each through the queue of a device, all at once, and waits.
+    pub(crate) fn write(&self, pieces: &[(usize, Memory, &[u8])]) -> Result<(), ClError> {
+        let enqueue = |(device, memory, data): &(usize, Memory, &[u8])| {
+            // SAFETY: the length is the slice's, which stays borrowed until all queues are finished
+            // below.
+            check("clEnqueueWriteBuffer", unsafe {
+                (self.cl.clEnqueueWriteBuffer)(
+                    self.queues[*device],
+                    memory.0,
+                    CL_FALSE,
+                    0,
+                    data.len(),
+                    data.as_ptr().cast(),
+                    0,
+                    ptr::null(),
+                    ptr::null_mut(),
+                )
+            })?;
+            self.flush(*device)
+        };
+        let enqueued = pieces.iter().try_for_each(enqueue);
+        enqueued.and(self.finish_all())
     }
 
     /// Reads from the beginning of a buffer through a device's queue, after `waits`, and waits.
@@ -437,11 +444,7 @@ impl Devices {
         };
         let enqueued = shares.iter().enumerate().try_for_each(enqueue);
         // Also after an error: what was enqueued writes into `lines`.
-        let mut finished = Ok(());
-        for device in 0..self.count() {
-            finished = finished.and(self.finish(device));
-        }
-        enqueued.and(finished)
+        enqueued.and(self.finish_all())
     }
 
     /// `clFlush`.
@@ -450,8 +453,17 @@ impl Devices {
         check("clFlush", unsafe { (self.cl.clFlush)(self.queues[device]) })
     }
 
+    /// `clFinish` of every queue, also after an error of one.
+    pub(crate) fn finish_all(&self) -> Result<(), ClError> {
+        let mut all = Ok(());
+        for device in 0..self.count() {
+            all = all.and(self.finish(device));
+        }
+        all
+    }
+
     /// `clFinish`.
-    pub(crate) fn finish(&self, device: usize) -> Result<(), ClError> {
+    fn finish(&self, device: usize) -> Result<(), ClError> {
         // SAFETY: a live queue.
         check("clFinish", unsafe {
             (self.cl.clFinish)(self.queues[device])

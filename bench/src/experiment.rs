@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::nodes::{Driver, Nodes};
-
 /// Options of every experiment.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {
@@ -133,15 +131,11 @@ pub(crate) fn total(figure: Option<Figure>) -> String {
     figure.map_or("–".to_owned(), |figure| seconds(figure.total))
 }
 
-/// Powers of two up to the number of devices that the driver itself shows.
-pub(crate) fn node_counts(driver: &Driver, limit: Duration) -> io::Result<Vec<usize>> {
-    // No daemon is needed to look at the driver itself.
-    let nodes = Nodes::start(driver.clone(), 0, limit)?;
-    let devices: usize = nodes.outcome(&mut nodes.native("device-count", 1)?)?;
-    Ok((0..)
-        .map(|power| 1 << power)
-        .take_while(|count| *count <= devices)
-        .collect())
+/// Powers of two up to a number.
+pub(crate) fn powers_up_to(most: usize) -> Vec<usize> {
+    std::iter::successors(Some(1usize), |power| power.checked_mul(2))
+        .take_while(|power| *power <= most)
+        .collect()
 }
 
 #[cfg(test)]
@@ -153,6 +147,13 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn powers_end_with_the_devices() {
+        assert_eq!(powers_up_to(5), [1, 2, 4]);
+        assert_eq!(powers_up_to(1), [1]);
+        assert_eq!(powers_up_to(0), [0; 0]);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //!
 //! The paper's experiments, one command each, are ordinary OpenCL programs over several nodes:
 //! - [`mandelbrot`]: one picture on 1 to 16 nodes, and by MPI.
+//! - [`osem`]: the reconstruction of a PET image on 1 to 4 nodes.
 //! - [`devices`]: the side of such a program; [`nodes`]: the daemons on loopback that it runs over.
 //! - [`experiment`], [`bars`], [`png`], [`dealing`]: what they share.
 //!
@@ -27,6 +28,7 @@ mod experiment;
 mod mandelbrot;
 mod nodes;
 mod opencl;
+mod osem;
 mod plot;
 mod png;
 mod probe;
@@ -61,6 +63,11 @@ enum Verb {
     All(Options),
     /// The paper's Mandelbrot on several nodes, and by MPI
     Mandelbrot(mandelbrot::Options),
+    /// The paper's list-mode OSEM on several nodes
+    Osem(osem::Options),
+    /// The reconstruction itself; started by the experiment
+    #[command(hide = true)]
+    OsemProgram(osem::program::Arguments),
     /// The Mandelbrot itself; started by the experiment
     #[command(hide = true)]
     MandelbrotProgram(mandelbrot::program::Arguments),
@@ -116,6 +123,8 @@ fn main() -> ExitCode {
         ),
         Verb::Mandelbrot(options) => mandelbrot::run(&options),
         Verb::MandelbrotProgram(arguments) => mandelbrot::program::run(&arguments),
+        Verb::Osem(options) => osem::run(&options),
+        Verb::OsemProgram(arguments) => osem::program::run(&arguments),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))
             .map_err(Into::into),

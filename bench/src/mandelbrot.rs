@@ -20,7 +20,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::experiment::{Common, Phases, node_counts};
+use crate::experiment::{Common, Phases, powers_up_to};
 use crate::nodes::{Driver, Nodes};
 use mpi::Mpi;
 use picture::View;
@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let folder = tempfile::tempdir()?;
     let driver = driver(options, folder.path())?;
     let counts = match &options.nodes[..] {
-        [] if options.is_real() => node_counts(&driver, options.common.limit())?,
+        [] if options.is_real() => powers_up_to(driver.devices()),
         [] => vec![1, 2, 4, 8, 16],
         given => given.to_vec(),
     };
@@ -127,7 +127,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
 
 fn driver(options: &Options, folder: &Path) -> std::io::Result<Driver> {
     if options.is_real() {
-        return Ok(Driver::Native(options.native_vendors.clone()));
+        return Driver::native(options.native_vendors.clone(), options.common.limit());
     }
     let times = picture::row_times(&options.view.row_costs(8), options.device_seconds);
     let list: Vec<String> = times.iter().map(u64::to_string).collect();

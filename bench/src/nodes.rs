@@ -17,9 +17,33 @@ use crate::setup::{Build, Process, set_vendors};
 pub(crate) enum Driver {
     /// A device of the fake driver, by this configuration file.
     Fake(PathBuf),
-    /// One device of the drivers in this folder, or of the system's. Of several NVIDIA devices each
-    /// node sees one of its own; other drivers show all of theirs to every node.
-    Native(Option<PathBuf>),
+    /// The drivers in a folder, or the system's, with so many devices. Of several NVIDIA devices each
+    /// node sees one, in turn; other drivers show all of theirs to every node.
+    Native {
+        /// The `.icd` folder.
+        vendors: Option<PathBuf>,
+        /// Devices of the first platform that has any.
+        devices: usize,
+    },
+}
+
+impl Driver {
+    /// Native drivers; looks how many devices there are.
+    pub(crate) fn native(vendors: Option<PathBuf>, limit: Duration) -> io::Result<Driver> {
+        let build = Build::find()?;
+        let mut command = build.own("device-count", vendors.as_deref(), None)?;
+        let text = run_within(&mut command, limit)?;
+        let devices = text.trim().parse().map_err(io::Error::other)?;
+        Ok(Driver::Native { vendors, devices })
+    }
+
+    /// How many devices a machine has; any number of the fake driver's.
+    pub(crate) fn devices(&self) -> usize {
+        match self {
+            Driver::Fake(_) => usize::MAX,
+            Driver::Native { devices, .. } => *devices,
+        }
+    }
 }
 
 /// Daemons, the first of them node 0.
@@ -27,7 +51,8 @@ pub(crate) struct Nodes {
     build: Build,
     driver: Driver,
     vendors: Option<PathBuf>,
-    client: PathBuf,
+    /// Of no use without daemons, and not looked for then.
+    client: Option<PathBuf>,
     daemons: Vec<(Process, String)>,
     limit: Duration,
 }
@@ -38,14 +63,19 @@ impl Nodes {
         let build = Build::find()?;
         let vendors = match &driver {
             Driver::Fake(_) => Some(build.vendors("fake", "libfake_opencl.so")?),
-            Driver::Native(vendors) => vendors.clone(),
+            Driver::Native { vendors, .. } => vendors.clone(),
         };
-        let client = build.vendors("causeway", "libcauseway.so")?;
+        let client = (count > 0)
+            .then(|| build.vendors("causeway", "libcauseway.so"))
+            .transpose()?;
         let mut daemons = Vec::with_capacity(count);
         for node in 0..count {
             let variable = match &driver {
                 Driver::Fake(config) => ("FAKE_OPENCL_CONFIG", config.display().to_string()),
-                Driver::Native(_) => ("CUDA_VISIBLE_DEVICES", node.to_string()),
+                Driver::Native { devices, .. } => (
+                    "CUDA_VISIBLE_DEVICES",
+                    (node % (*devices).max(1)).to_string(),
+                ),
             };
             daemons.push(build.daemon_with(vendors.as_deref(), &[variable])?);
         }
@@ -66,7 +96,7 @@ impl Nodes {
 
     /// This program in another role, through Causeway over the first `count` nodes.
     pub(crate) fn program(&self, role: &str, count: usize) -> io::Result<Command> {
-        let mut command = self.build.own(role, Some(&self.client), None)?;
+        let mut command = self.build.own(role, self.client.as_deref(), None)?;
         let servers: Vec<&str> = self.daemons[..count]
             .iter()
             .map(|(_, address)| address.as_str())

@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error
             devices.flush(device)?;
         }
     }
-    (0..count).try_for_each(|device| devices.finish(device))?;
+    devices.finish_all()?;
     let computed = Instant::now();
 
     devices.gather_lines(&parts, view.width as usize, &mut picture)?;
