@@ -1,7 +1,7 @@
 //! The picture itself: where its points lie, what each costs, and whether one is right.
 //!
 //! Pure. The host's steps are the kernel's, operation by operation, in `float` and without fused
-//! multiply-add. Invariant: [`steps`] of a point is what the kernel stores for it.
+//! multiply-add. Invariant: [`View::steps`] of a point is what the kernel stores for it.
 #![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
