@@ -214,6 +214,13 @@ impl Device {
         }
     }
 
+    /// Whether it offers a built-in kernel of this name.
+    #[must_use]
+    pub fn has_built_in_kernel(&self, name: &str) -> bool {
+        let offered = self.text(cl_headers::types::CL_DEVICE_BUILT_IN_KERNELS);
+        !name.is_empty() && offered.split(';').any(|one| one.trim() == name)
+    }
+
     /// The device's OpenCL version as (major, minor), from `CL_DEVICE_VERSION`.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {

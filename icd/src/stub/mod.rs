@@ -1,12 +1,13 @@
 //! The client's side of every OpenCL object: safe Rust, ids and states, no C.
 //!
 //! One file per OpenCL noun. A stub holds what can be answered without the network and knows how to
-//! say the rest to its site. Ids are unique in the process, so one id can name the same object on
-//! every site.
+//! say the rest to its sites. Ids are unique in the process; an object has one on each site where it
+//! has come to be (`remote.rs`).
 //!
 //! Not here: handles and argument checks (`api`), sockets (`transport`). Invariant: no lock of a stub
 //! is held while the application is called or a socket is waited for.
 
+mod ask;
 mod binding;
 mod buffer;
 pub mod callbacks;

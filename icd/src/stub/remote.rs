@@ -10,7 +10,6 @@ use causeway_proto::command::ObjectKind;
 use parking_lot::Mutex;
 
 use super::{Context, Site, next_id};
-use crate::error::ClResult;
 
 /// See the module. Part of every compound stub.
 #[derive(Debug)]
@@ -34,7 +33,11 @@ impl Remotes {
     ///
     /// # Errors
     /// What `create` says; the object is then not there.
-    pub(super) fn on(&self, site: &Site, create: impl FnOnce(u64) -> ClResult) -> ClResult<u64> {
+    pub(super) fn on<E>(
+        &self,
+        site: &Site,
+        create: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<u64, E> {
         let slot = &self.ids[site.index()];
         if let Some(id) = slot.get() {
             return Ok(*id);

@@ -123,8 +123,7 @@ fn on_device<'a>(kernel: &'a Kernel, device: Option<&Device>) -> ClResult<&'a On
         (None, [only]) => Ok(only),
         (None, _) => fail(CL_INVALID_DEVICE),
         (Some(device), _) => {
-            let own = kernel.program().build_of(device).is_some();
-            let found = signature.on_device(device.index()).filter(|_| own);
+            let found = signature.on_device(device);
             found.ok_or(Status(CL_INVALID_DEVICE))
         }
     }

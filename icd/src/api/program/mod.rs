@@ -77,15 +77,13 @@ unsafe fn join(
     Ok(joined.freeze())
 }
 
-/// Whether some of the devices has every one of the names, separated by semicolons.
+/// Whether each of the names, separated by semicolons, is one that some of the devices has.
 fn built_in_everywhere(devices: &[Arc<Device>], names: &str) -> bool {
-    let has = |device: &Arc<Device>, name: &str| {
-        let mut offered = device.text(CL_DEVICE_BUILT_IN_KERNELS).split(';');
-        !name.is_empty() && offered.any(|one| one.trim() == name)
+    let has = |name: &str| {
+        let mut devices = devices.iter();
+        devices.any(|device| device.has_built_in_kernel(name.trim()))
     };
-    names
-        .split(';')
-        .all(|name| devices.iter().any(|device| has(device, name.trim())))
+    names.split(';').all(has)
 }
 
 entry_points! {

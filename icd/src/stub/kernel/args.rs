@@ -1,13 +1,16 @@
-//! The arguments of a kernel, and which of them the node does not know yet.
+//! The arguments of a kernel, and which of them a site does not know yet.
 //!
-//! A launch carries what changed since the launch *sent* before it. Memory is referred to weakly: an
-//! argument holds no buffer, a launch does. Specification: "Setting Kernel Arguments". Invariant: an
-//! argument counts as known to the node only after a command with it was sent.
+//! A launch carries what differs from the launch *sent* before it to the same site. Every change has a
+//! number of its own, so "differs" is one comparison, whatever the order in which launches captured
+//! earlier and later are sent. Memory is referred to weakly: an argument holds no buffer, a launch does.
+//! Specification: "Setting Kernel Arguments". Invariant: an argument counts as known to a site only
+//! after a command with it was sent there.
 
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use causeway_proto::command::{KernelArg, kernel_arg};
+use causeway_proto::id::MemoryId;
 use cl_headers::types::{CL_INVALID_KERNEL_ARGS, CL_INVALID_MEM_OBJECT};
 
 use crate::error::{ClResult, Status, fail};
@@ -40,29 +43,117 @@ impl ArgValue {
 #[derive(Clone, Debug, Default)]
 struct Slot {
     value: Option<ArgValue>,
-    changed: bool,
+    // Of the change that set it; 0: never set.
+    change: u64,
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Args {
     slots: Vec<Slot>,
+    changes: u64,
     memory: usize,
     // Wider than any one, so that no sum overflows.
     local: u128,
 }
 
-/// What a launch takes along.
-#[derive(Debug)]
+/// An argument that a launch has: the number of the change that set it, and its value.
+pub(super) type Argument<'a> = (u64, Value<'a>);
+
+/// See [`Argument`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    Plain(&'a Bytes),
+    Memory(Option<&'a Arc<Buffer>>),
+    Local(u64),
+}
+
+/// An argument as a launch takes it along that may be sent later.
+#[derive(Clone, Debug)]
 pub(super) struct Captured {
-    pub(super) changed: Vec<KernelArg>,
-    pub(super) memory: Vec<Arc<Buffer>>,
+    change: u64,
+    value: Kept,
+}
+
+#[derive(Clone, Debug)]
+enum Kept {
+    Plain(Bytes),
+    Memory(Option<Arc<Buffer>>),
+    Local(u64),
+}
+
+impl Captured {
+    /// As it was when it was captured.
+    pub(super) fn argument(&self) -> Argument<'_> {
+        let value = match &self.value {
+            Kept::Plain(bytes) => Value::Plain(bytes),
+            Kept::Memory(buffer) => Value::Memory(buffer.as_ref()),
+            Kept::Local(size) => Value::Local(*size),
+        };
+        (self.change, value)
+    }
+
+    /// The number of the change that set it.
+    pub(super) fn change(&self) -> u64 {
+        self.change
+    }
+
+    /// The buffer that it is.
+    pub(super) fn buffer(&self) -> Option<&Arc<Buffer>> {
+        match &self.value {
+            Kept::Memory(buffer) => buffer.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The changes that a site knows, by argument: those of the launch sent there last.
+#[derive(Debug)]
+pub(super) struct Known(Box<[u64]>);
+
+impl Known {
+    /// Of a site that has seen no launch.
+    pub(super) fn nothing(count: usize) -> Known {
+        Known(vec![0; count].into())
+    }
+
+    /// What the site must be told for a launch with these arguments; `name` gives a buffer's id there.
+    ///
+    /// # Errors
+    /// What `name` says.
+    pub(super) fn news<'a>(
+        &self,
+        arguments: impl Iterator<Item = Argument<'a>>,
+        name: impl Fn(&Arc<Buffer>) -> ClResult<MemoryId>,
+    ) -> ClResult<Vec<KernelArg>> {
+        let mut news = Vec::new();
+        for (index, ((change, value), known)) in arguments.zip(&self.0).enumerate() {
+            if change != *known {
+                let value = match value {
+                    Value::Plain(bytes) => kernel_arg::Value::Plain(bytes.clone()),
+                    Value::Local(size) => kernel_arg::Value::LocalSize(size),
+                    Value::Memory(None) => kernel_arg::Value::Memory(0),
+                    Value::Memory(Some(buffer)) => kernel_arg::Value::Memory(name(buffer)?.0),
+                };
+                news.push(wire(index, value));
+            }
+        }
+        Ok(news)
+    }
+
+    /// A launch with the arguments that these changes set has been sent there.
+    pub(super) fn note(&mut self, changes: impl Iterator<Item = u64>) {
+        for (change, known) in changes.zip(&mut self.0) {
+            *known = change;
+        }
+    }
 }
 
 impl Args {
     pub(super) fn new(count: usize) -> Args {
         Args {
             slots: vec![Slot::default(); count],
+            changes: 0,
             memory: 0,
             local: 0,
         }
@@ -80,10 +171,16 @@ impl Args {
             self.memory -= usize::from(matches!(old, ArgValue::Memory(Some(_))));
             self.local -= local_of(old);
         }
+        self.changes += 1;
         *slot = Slot {
             value: Some(value),
-            changed: true,
+            change: self.changes,
         };
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
     }
 
     /// Local memory that the arguments ask for, bytes.
@@ -104,50 +201,58 @@ impl Args {
             .collect()
     }
 
-    /// Takes what a launch needs; changes nothing.
+    /// The buffers that a launch uses, in the order of the arguments.
     ///
     /// # Errors
-    /// `CL_INVALID_KERNEL_ARGS` when one was never set, `CL_INVALID_MEM_OBJECT` when a buffer is gone.
-    pub(super) fn capture(&self) -> ClResult<Captured> {
-        let mut captured = Captured {
-            changed: Vec::new(),
-            memory: Vec::with_capacity(self.memory),
-        };
-        for (index, slot) in self.slots.iter().enumerate() {
-            let value = match &slot.value {
+    /// `CL_INVALID_KERNEL_ARGS` when an argument was never set, `CL_INVALID_MEM_OBJECT` when a buffer is
+    /// gone.
+    pub(super) fn buffers(&self) -> ClResult<Vec<Arc<Buffer>>> {
+        let mut buffers = Vec::with_capacity(self.memory);
+        for slot in &self.slots {
+            match &slot.value {
                 None => return fail(CL_INVALID_KERNEL_ARGS),
                 Some(ArgValue::Memory(Some(buffer))) => {
-                    let buffer = buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?;
-                    let id = buffer.id_on(buffer.context().site())?.0;
-                    captured.memory.push(buffer);
-                    kernel_arg::Value::Memory(id)
+                    buffers.push(buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?);
                 }
-                _ if !slot.changed => continue,
-                Some(ArgValue::Memory(None)) => kernel_arg::Value::Memory(0),
-                Some(ArgValue::Plain(bytes)) => kernel_arg::Value::Plain(bytes.clone()),
-                Some(ArgValue::Local(size)) => kernel_arg::Value::LocalSize(*size),
-            };
-            if slot.changed {
-                captured.changed.push(wire(index, value));
+                _ => {}
             }
         }
-        Ok(captured)
+        Ok(buffers)
     }
 
-    /// What was captured last has been sent.
-    pub(super) fn sent(&mut self) {
-        for slot in &mut self.slots {
-            slot.changed = false;
-        }
+    /// All of them, with the buffers that [`Args::buffers`] gave.
+    pub(super) fn with<'a>(
+        &'a self,
+        buffers: &'a [Arc<Buffer>],
+    ) -> impl Iterator<Item = Argument<'a>> {
+        let mut buffers = buffers.iter();
+        self.slots.iter().map(move |slot| {
+            let value = match &slot.value {
+                Some(ArgValue::Plain(bytes)) => Value::Plain(bytes),
+                Some(ArgValue::Local(size)) => Value::Local(*size),
+                Some(ArgValue::Memory(Some(_))) => Value::Memory(buffers.next()),
+                Some(ArgValue::Memory(None)) | None => Value::Memory(None),
+            };
+            (slot.change, value)
+        })
     }
 
-    /// The same arguments for a kernel of which the node knows none.
-    pub(super) fn for_clone(&self) -> Args {
-        let mut copy = self.clone();
-        for slot in &mut copy.slots {
-            slot.changed = slot.value.is_some();
-        }
-        copy
+    /// The numbers of the changes that set them.
+    pub(super) fn changes(&self) -> impl Iterator<Item = u64> {
+        self.slots.iter().map(|slot| slot.change)
+    }
+
+    /// What a launch takes along that may be sent later, when other values are set.
+    pub(super) fn capture(&self, buffers: &[Arc<Buffer>]) -> Box<[Captured]> {
+        let kept = self.with(buffers).map(|(change, value)| Captured {
+            change,
+            value: match value {
+                Value::Plain(bytes) => Kept::Plain(bytes.clone()),
+                Value::Memory(buffer) => Kept::Memory(buffer.cloned()),
+                Value::Local(size) => Kept::Local(size),
+            },
+        });
+        kept.collect()
     }
 }
 
@@ -173,43 +278,69 @@ mod tests {
         ArgValue::Plain(Bytes::copy_from_slice(&[byte; 4]))
     }
 
-    fn changed(args: &Args) -> Vec<u32> {
-        let captured = args.capture().unwrap();
-        captured.changed.iter().map(|arg| arg.index).collect()
+    fn news(args: &Args, known: &Known) -> Vec<u32> {
+        let news = known.news(args.with(&[]), |_| fail(CL_INVALID_MEM_OBJECT));
+        news.unwrap().iter().map(|arg| arg.index).collect()
+    }
+
+    fn three() -> Args {
+        let mut args = Args::new(3);
+        args.set(0, plain(1));
+        args.set(1, plain(2));
+        args.set(2, ArgValue::Local(64));
+        args
     }
 
     #[test]
     fn every_argument_must_have_been_set() {
         let mut args = Args::new(2);
         args.set(0, plain(1));
-        assert_eq!(args.capture().unwrap_err().0, CL_INVALID_KERNEL_ARGS);
+        assert_eq!(args.buffers().unwrap_err().0, CL_INVALID_KERNEL_ARGS);
         args.set(1, ArgValue::Memory(None));
-        assert_eq!(changed(&args), [0, 1]);
+        assert!(args.buffers().unwrap().is_empty());
+        assert_eq!(news(&args, &Known::nothing(2)), [0, 1]);
     }
 
     #[test]
     fn only_changes_travel_and_a_failed_send_loses_none() {
-        let mut args = Args::new(3);
-        args.set(0, plain(1));
+        let (mut args, mut known) = (three(), Known::nothing(3));
+        // The send failed: nothing is forgotten.
+        assert_eq!(news(&args, &known), [0, 1, 2]);
+        assert_eq!(news(&args, &known), [0, 1, 2]);
+        known.note(args.changes());
+        assert!(news(&args, &known).is_empty());
         args.set(1, plain(2));
-        args.set(2, ArgValue::Local(64));
-        // Captured, but the send failed: nothing is forgotten.
-        assert_eq!(changed(&args), [0, 1, 2]);
-        assert_eq!(changed(&args), [0, 1, 2]);
-        args.sent();
-        assert!(changed(&args).is_empty());
-        args.set(1, plain(2));
-        assert!(changed(&args).is_empty(), "the same value is no change");
+        assert!(
+            news(&args, &known).is_empty(),
+            "the same value is no change"
+        );
         args.set(1, plain(3));
-        assert_eq!(changed(&args), [1]);
-        assert_eq!(changed(&args.for_clone()), [0, 1, 2]);
+        assert_eq!(news(&args, &known), [1]);
+        // Another site, or a clone.
+        assert_eq!(news(&args, &Known::nothing(3)), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_launch_sent_later_takes_its_own_values_and_the_next_one_back_the_newer() {
+        let (mut args, mut known) = (three(), Known::nothing(3));
+        let early = args.capture(&[]);
+        args.set(1, plain(3));
+        known.note(args.changes());
+        let late = early.iter().map(Captured::argument);
+        let news_of_early = known.news(late, |_| fail(CL_INVALID_MEM_OBJECT));
+        assert_eq!(
+            news_of_early.unwrap(),
+            [wire(1, kernel_arg::Value::Plain(vec![2; 4].into()))]
+        );
+        known.note(early.iter().map(Captured::change));
+        assert_eq!(news(&args, &known), [1]);
     }
 
     #[test]
     fn a_buffer_that_is_gone_is_an_error_and_never_another_one() {
         let mut args = Args::new(1);
         args.set(0, ArgValue::Memory(Some(Weak::new())));
-        assert_eq!(args.capture().unwrap_err().0, CL_INVALID_MEM_OBJECT);
+        assert_eq!(args.buffers().unwrap_err().0, CL_INVALID_MEM_OBJECT);
     }
 
     #[test]

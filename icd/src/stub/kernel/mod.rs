@@ -1,54 +1,56 @@
-//! A kernel: its signature, the arguments set so far, and its launches.
+//! A kernel: its signature and the arguments set so far; a compound stub.
 //!
-//! Arguments live here until a launch takes them along. Invariant: the changed arguments are computed
-//! and the launch is sent under the kernel's one lock, so that the order of a kernel's launches on the
-//! wire is the order of the differences between them.
+//! Arguments live here until a launch takes them along (`launch.rs`). In a context of several sites the
+//! kernel comes to be on a site when it is first launched or asked there.
 
 mod args;
+mod launch;
 mod range;
 mod signature;
 
 use std::sync::Arc;
 
 use causeway_proto::command::{
-    CreateKernel, KernelWorkGroup, NdRange, ObjectKind, Query, answer::Body, command::Kind,
-    enqueue::Operation, query::Question,
+    CreateKernel, KernelArg, KernelWorkGroup, ObjectKind, Query, answer::Body, command::Kind,
+    query::Question,
 };
-use causeway_proto::id::{DeviceIndex, KernelId, RequestId};
+use causeway_proto::id::{KernelId, RequestId};
 use cl_headers::types::{
     CL_INVALID_PROGRAM_EXECUTABLE, CL_INVALID_VALUE, CL_KERNEL_LOCAL_MEM_SIZE,
-    CL_MISALIGNED_SUB_BUFFER_OFFSET, CL_OUT_OF_RESOURCES,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
-use self::args::{Args, Captured};
-use super::{Binding, Device, Event, Program, Queue, Submission, next_id};
+use self::args::{Args, Known};
+use super::remote::Remotes;
+use super::{Binding, Device, Program, Site, next_id};
 use crate::error::{ClResult, Status, require};
 
 pub use args::ArgValue;
+pub use launch::{Commit, Launch, Snapshot};
 pub use range::{Limits, Range};
-pub use signature::{Arg, ArgInfo, OnDevice, Signature};
+pub use signature::{Arg, ArgInfo, Declared, OnDevice, Signature, united};
 
 /// See the module.
 pub struct Kernel {
     pub(crate) binding: Binding,
-    id: KernelId,
+    remotes: Remotes,
     program: Arc<Program>,
     signature: Arc<Signature>,
-    limits: Vec<(DeviceIndex, Limits)>,
+    limits: Vec<(Arc<Device>, Limits)>,
     state: Mutex<State>,
+    // By the site's index. Locked after `state` and after whatever orders commands.
+    known: Box<[Mutex<Known>]>,
 }
 
 struct State {
     args: Args,
     // CL_KERNEL_LOCAL_MEM_SIZE as the node told it for the present local arguments.
-    local_mem: Vec<(DeviceIndex, u64)>,
+    local_mem: Vec<(Arc<Device>, u64)>,
 }
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Kernel")
-            .field("id", &self.id)
             .field("name", &self.signature.name)
             .finish_non_exhaustive()
     }
@@ -63,10 +65,9 @@ impl Kernel {
     pub fn new(program: &Arc<Program>, name: &str) -> ClResult<Arc<Kernel>> {
         let (signature, non_uniform) = program.attach(name)?;
         let args = Args::new(signature.args.len());
-        let limits = signature.devices.iter().filter_map(|on| {
-            let mut devices = program.devices().iter();
-            let device = devices.find(|device| device.index() == on.device)?;
-            Some((on.device, Limits::new(device, on, non_uniform)))
+        let limits = signature.devices.iter().map(|on| {
+            let limits = Limits::new(&on.device, on, non_uniform);
+            (on.device.clone(), limits)
         });
         let limits = limits.collect();
         Kernel::attached(program, signature, limits, args)
@@ -78,7 +79,7 @@ impl Kernel {
     /// `CL_DEVICE_NOT_AVAILABLE`.
     pub fn duplicate(&self) -> ClResult<Arc<Kernel>> {
         self.program.attach_another();
-        let args = self.state.lock().args.for_clone();
+        let args = self.state.lock().args.clone();
         Kernel::attached(
             &self.program,
             self.signature.clone(),
@@ -91,35 +92,45 @@ impl Kernel {
     fn attached(
         program: &Arc<Program>,
         signature: Arc<Signature>,
-        limits: Vec<(DeviceIndex, Limits)>,
+        limits: Vec<(Arc<Device>, Limits)>,
         args: Args,
     ) -> ClResult<Arc<Kernel>> {
+        let context = program.context();
+        let known = || Mutex::new(Known::nothing(args.len()));
         let kernel = Arc::new(Kernel {
             binding: Binding::default(),
-            id: KernelId(next_id()),
+            remotes: Remotes::new(context),
             program: program.clone(),
             signature,
             limits,
+            known: context.sites().iter().map(|_| known()).collect(),
             state: Mutex::new(State {
                 args,
                 local_mem: Vec::new(),
             }),
         });
-        program
-            .context()
-            .site()
-            .send(Kind::CreateKernel(CreateKernel {
-                kernel: kernel.id.0,
-                program: program.id().0,
-                name: kernel.signature.name.clone(),
-            }))?;
+        if !context.is_distributed() {
+            kernel.on(context.site())?;
+        }
         Ok(kernel)
     }
 
-    /// Its name on the wire.
-    #[must_use]
-    pub fn id(&self) -> KernelId {
-        self.id
+    /// Its id on a site; made there now if it is not yet.
+    ///
+    /// # Errors
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` when the program is not there, `CL_DEVICE_NOT_AVAILABLE` when the
+    /// session is lost.
+    fn on(&self, site: &Site) -> ClResult<KernelId> {
+        let id = self.remotes.on(site, |id| {
+            let program = self.program.known_on(site);
+            let program = program.ok_or(Status(CL_INVALID_PROGRAM_EXECUTABLE))?;
+            site.send(Kind::CreateKernel(CreateKernel {
+                kernel: id,
+                program: program.0,
+                name: self.signature.name.clone(),
+            }))
+        });
+        id.map(KernelId)
     }
 
     /// Its program.
@@ -152,7 +163,7 @@ impl Kernel {
         let args = {
             let state = self.state.lock();
             let mut known = state.local_mem.iter();
-            if let Some((_, size)) = known.find(|(device, _)| *device == on.device) {
+            if let Some((_, size)) = known.find(|(device, _)| Arc::ptr_eq(device, &on.device)) {
                 return Ok(*size);
             }
             state.args.locals()
@@ -160,13 +171,13 @@ impl Kernel {
         if args.is_empty() {
             return Ok(on.local_mem_size);
         }
-        let bytes = self.ask(on.device, CL_KERNEL_LOCAL_MEM_SIZE, args.clone())?;
+        let bytes = self.ask(&on.device, CL_KERNEL_LOCAL_MEM_SIZE, args.clone())?;
         let size = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| Status(CL_INVALID_VALUE))?;
         let size = u64::from_le_bytes(size);
         let mut state = self.state.lock();
         // Another thread may have set other sizes meanwhile.
         if state.args.locals() == args {
-            state.local_mem.push((on.device, size));
+            state.local_mem.push((on.device.clone(), size));
         }
         Ok(size)
     }
@@ -176,137 +187,34 @@ impl Kernel {
     /// # Errors
     /// What the node says; `CL_DEVICE_NOT_AVAILABLE`.
     pub fn ask_work_group(&self, on: &OnDevice, name: u32) -> ClResult<bytes::Bytes> {
-        self.ask(on.device, name, Vec::new())
+        self.ask(&on.device, name, Vec::new())
     }
 
-    fn ask(
-        &self,
-        device: DeviceIndex,
-        name: u32,
-        args: Vec<causeway_proto::command::KernelArg>,
-    ) -> ClResult<bytes::Bytes> {
+    fn ask(&self, device: &Device, name: u32, args: Vec<KernelArg>) -> ClResult<bytes::Bytes> {
+        let site = self.program.context().site_of(device);
         let request = RequestId(next_id());
         let query = Kind::Query(Query {
             request: request.0,
             question: Some(Question::KernelWorkGroup(KernelWorkGroup {
-                kernel: self.id.0,
-                device: device.0,
+                kernel: self.on(site)?.0,
+                device: device.index().0,
                 name,
                 args,
             })),
         });
-        let session = self.program.context().site().session();
-        let answer = session.request(request, &query)?;
+        let answer = site.session().request(request, &query)?;
         require(answer.status >= 0, answer.status)?;
         match answer.body {
             Some(Body::Value(bytes)) => Ok(bytes),
             _ => Err(Status(CL_INVALID_VALUE)),
         }
     }
-
-    /// Begins a launch: takes the arguments as they are and keeps them so until the launch is sent
-    /// or given up.
-    ///
-    /// # Errors
-    /// `CL_INVALID_PROGRAM_EXECUTABLE` when it was not built for the device; `CL_INVALID_KERNEL_ARGS`,
-    /// `CL_INVALID_MEM_OBJECT`.
-    pub fn launch<'a>(&'a self, device: &Device) -> ClResult<Launch<'a>> {
-        let mut all = self.limits.iter();
-        let (_, limits) = all
-            .find(|(index, _)| *index == device.index())
-            .ok_or(Status(CL_INVALID_PROGRAM_EXECUTABLE))?;
-        let state = self.state.lock();
-        let captured = state.args.capture()?;
-        Ok(Launch {
-            kernel: self,
-            limits,
-            captured,
-            state,
-        })
-    }
-}
-
-/// A launch whose arguments are captured; nobody sets arguments of the kernel meanwhile.
-pub struct Launch<'a> {
-    kernel: &'a Kernel,
-    limits: &'a Limits,
-    captured: Captured,
-    state: MutexGuard<'a, State>,
-}
-
-impl Launch<'_> {
-    /// What the kernel takes on the device.
-    #[must_use]
-    pub fn limits(&self) -> &Limits {
-        self.limits
-    }
-
-    /// Whether the device can take the memory: sub-buffers where it can address them, and no more local
-    /// memory than it has (some drivers do not survive that).
-    ///
-    /// # Errors
-    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_OUT_OF_RESOURCES`.
-    pub fn check_memory(&self) -> ClResult {
-        let aligned = self
-            .captured
-            .memory
-            .iter()
-            .all(|buffer| buffer.origin() % self.limits.alignment == 0);
-        require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
-        let needed = self
-            .limits
-            .own_local_mem
-            .checked_add(self.state.args.local_memory());
-        let enough = needed.is_some_and(|needed| needed <= self.limits.local_mem);
-        require(enough, CL_OUT_OF_RESOURCES)
-    }
-
-    /// Sends it.
-    ///
-    /// # Errors
-    /// As [`Queue::submit`].
-    pub fn submit(
-        mut self,
-        queue: &Arc<Queue>,
-        command: u32,
-        range: &Range,
-        wait: Vec<Arc<Event>>,
-        visible: bool,
-    ) -> ClResult<Arc<Event>> {
-        let sizes = |sizes: &Option<[u64; 3]>| {
-            sizes
-                .as_ref()
-                .map_or_else(Vec::new, |sizes| range.wire(sizes))
-        };
-        let nothing = range.is_empty();
-        let event = queue.submit(
-            Submission {
-                operation: Operation::NdRange(NdRange {
-                    kernel: self.kernel.id.0,
-                    args: self.captured.changed,
-                    global: sizes(&Some(range.global).filter(|_| !nothing)),
-                    offset: sizes(&range.offset.filter(|_| !nothing)),
-                    local: sizes(&range.local.filter(|_| !nothing)),
-                }),
-                command,
-                wait,
-                hold: self.captured.memory,
-                finisher: None,
-                visible,
-            },
-            |_| Ok(()),
-        )?;
-        self.state.args.sent();
-        Ok(event)
-    }
 }
 
 impl Drop for Kernel {
     fn drop(&mut self) {
         self.program.detach();
-        self.program
-            .context()
-            .site()
-            .release(ObjectKind::Kernel, self.id.0);
+        self.remotes
+            .release(self.program.context(), ObjectKind::Kernel);
     }
 }

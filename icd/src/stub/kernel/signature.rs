@@ -2,11 +2,16 @@
 //! each device.
 //!
 //! The worker establishes it when it builds (by queries, and by trial calls for what no query tells).
-//! All argument checks and most kernel queries are answered from it. Invariant: a signature does not
+//! All argument checks and most kernel queries are answered from it. What several sites, or several
+//! builds on one, told of a function becomes one signature ([`united`]). Invariant: a signature does not
 //! change; a new build makes new ones.
+
+use std::sync::Arc;
 
 use causeway_proto::command::{ArgKind, ArgSignature, KernelOnDevice, KernelSignature};
 use causeway_proto::id::DeviceIndex;
+
+use crate::stub::Device;
 
 /// A kernel function.
 #[derive(Clone, Debug)]
@@ -30,8 +35,21 @@ pub struct Arg {
     pub kind: ArgKind,
     /// Bytes of a value; 0 when not known, then the node judges.
     pub size: usize,
+    /// How it was declared; none when some node does not say.
+    pub declared: Option<Declared>,
     /// What `clGetKernelArgInfo` answers, if anything.
     pub info: Option<ArgInfo>,
+}
+
+/// How an argument was declared: from this follows what a launch may do with its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// `CL_KERNEL_ARG_ADDRESS_QUALIFIER`.
+    pub address_qualifier: u32,
+    /// `CL_KERNEL_ARG_ACCESS_QUALIFIER`.
+    pub access_qualifier: u32,
+    /// `CL_KERNEL_ARG_TYPE_QUALIFIER`: the bits that all nodes tell.
+    pub type_qualifier: u64,
 }
 
 /// `clGetKernelArgInfo`.
@@ -53,7 +71,7 @@ pub struct ArgInfo {
 #[derive(Clone, Debug)]
 pub struct OnDevice {
     /// Which.
-    pub device: DeviceIndex,
+    pub device: Arc<Device>,
     /// `CL_KERNEL_WORK_GROUP_SIZE`.
     pub work_group_size: u64,
     /// `CL_KERNEL_COMPILE_WORK_GROUP_SIZE`; zeros for none.
@@ -67,9 +85,17 @@ pub struct OnDevice {
 }
 
 impl Signature {
-    /// From the wire; without argument info unless the application may see it.
+    /// From the wire; without argument info unless the application may see it. `device` knows the
+    /// program's devices on the site that tells it; others do not count.
     #[must_use]
-    pub fn new(wire: KernelSignature, show_info: bool) -> Signature {
+    pub fn new(
+        wire: KernelSignature,
+        show_info: bool,
+        device: impl Fn(DeviceIndex) -> Option<Arc<Device>>,
+    ) -> Signature {
+        let on_device = |on: &KernelOnDevice| {
+            device(DeviceIndex(on.device)).map(|device| OnDevice::new(device, on))
+        };
         Signature {
             name: wire.name,
             attributes: wire.attributes,
@@ -78,35 +104,75 @@ impl Signature {
                 .into_iter()
                 .map(|arg| Arg::new(arg, show_info))
                 .collect(),
-            devices: wire.devices.iter().map(OnDevice::new).collect(),
+            devices: wire.devices.iter().filter_map(on_device).collect(),
             conflicting: false,
         }
     }
 
     /// The kernel on one device, if it was built for it.
     #[must_use]
-    pub fn on_device(&self, device: DeviceIndex) -> Option<&OnDevice> {
-        self.devices.iter().find(|on| on.device == device)
+    pub fn on_device(&self, device: &Device) -> Option<&OnDevice> {
+        self.devices
+            .iter()
+            .find(|on| std::ptr::eq(&*on.device, device))
     }
 
-    /// Takes over what an earlier build said of devices that the present one did not build for.
-    pub fn keep_from(&mut self, earlier: &Signature, rebuilt: impl Fn(DeviceIndex) -> bool) {
-        for on in &earlier.devices {
-            if !rebuilt(on.device) && self.on_device(on.device).is_none() {
-                self.devices.push(on.clone());
-                self.conflicting |= !same_kinds(&self.args, &earlier.args);
-            }
+    /// What is left of it when some devices are built for anew; none when nothing is.
+    #[must_use]
+    pub fn without(self: &Arc<Self>, rebuilt: impl Fn(&Device) -> bool) -> Option<Arc<Signature>> {
+        let stays = |on: &&OnDevice| !rebuilt(&on.device);
+        match self.devices.iter().filter(stays).count() {
+            0 => None,
+            all if all == self.devices.len() => Some(self.clone()),
+            _ => Some(Arc::new(Signature {
+                devices: self.devices.iter().filter(stays).cloned().collect(),
+                ..Signature::clone(self)
+            })),
         }
     }
 }
 
-fn same_kinds(one: &[Arg], other: &[Arg]) -> bool {
-    let kinds = |args: &[Arg]| {
-        args.iter()
-            .map(|arg| (arg.kind, arg.size))
-            .collect::<Vec<_>>()
-    };
-    kinds(one) == kinds(other)
+/// The functions of a program, out of what was told of them: one signature for each name, in the order
+/// in which the names were told first.
+#[must_use]
+pub fn united<'a>(told: impl Iterator<Item = &'a Arc<Signature>>) -> Vec<Arc<Signature>> {
+    let mut groups: Vec<Vec<&Arc<Signature>>> = Vec::new();
+    for signature in told {
+        match groups.iter_mut().find(|of| of[0].name == signature.name) {
+            Some(group) => group.push(signature),
+            None => groups.push(vec![signature]),
+        }
+    }
+    let united = groups.iter().map(|group| unite(group[0], &group[1..]));
+    united.collect()
+}
+
+fn unite(first: &Arc<Signature>, others: &[&Arc<Signature>]) -> Arc<Signature> {
+    if others.is_empty() {
+        return Arc::clone(first);
+    }
+    let mut all = Signature::clone(first);
+    for (place, other) in others.iter().enumerate() {
+        all.conflicting |= !agree(first, other);
+        all.conflicting |= others[..place].iter().any(|one| !agree(one, other));
+        let args = all.args.into_iter().zip(&other.args);
+        all.args = args.map(|(one, other)| one.joined(other)).collect();
+        all.devices.extend(other.devices.iter().cloned());
+        if all.attributes.is_empty() {
+            all.attributes.clone_from(&other.attributes);
+        }
+    }
+    Arc::new(all)
+}
+
+// Names and the spelling of types are the driver's own affair, and so are other type qualifiers.
+fn agree(one: &Signature, other: &Signature) -> bool {
+    one.args.len() == other.args.len()
+        && one
+            .args
+            .iter()
+            .zip(&other.args)
+            .all(|(one, other)| one.agrees(other))
 }
 
 impl Arg {
@@ -114,6 +180,11 @@ impl Arg {
         Arg {
             kind: wire.kind(),
             size: wire.size as usize,
+            declared: wire.has_info.then_some(Declared {
+                address_qualifier: wire.address_qualifier,
+                access_qualifier: wire.access_qualifier,
+                type_qualifier: wire.type_qualifier,
+            }),
             info: (wire.has_info && show_info).then_some(ArgInfo {
                 address_qualifier: wire.address_qualifier,
                 access_qualifier: wire.access_qualifier,
@@ -123,13 +194,54 @@ impl Arg {
             }),
         }
     }
+
+    // Where a driver tells nothing the kind was found by trial, which cannot tell an image from a
+    // buffer, say: nothing that contradicts anybody.
+    fn agrees(&self, other: &Arg) -> bool {
+        let sizes = self.kind != ArgKind::Value
+            || other.kind != ArgKind::Value
+            || [self.size, other.size].contains(&0)
+            || self.size == other.size;
+        let declared = match (&self.declared, &other.declared) {
+            (Some(one), Some(another)) => {
+                self.kind == other.kind
+                    && one.address_qualifier == another.address_qualifier
+                    && one.access_qualifier == another.access_qualifier
+            }
+            _ => true,
+        };
+        sizes && declared
+    }
+
+    // With what somebody else tells of it besides.
+    fn joined(self, other: &Arg) -> Arg {
+        let knows_less = match self.kind {
+            ArgKind::Unspecified => true,
+            _ => self.declared.is_none() && other.declared.is_some(),
+        };
+        let kind = if knows_less { other.kind } else { self.kind };
+        let size_of = |arg: &Arg| if arg.kind == kind { arg.size } else { 0 };
+        let both = self.declared.zip(other.declared);
+        Arg {
+            kind,
+            size: match size_of(&self) {
+                0 => size_of(other),
+                known => known,
+            },
+            declared: both.map(|(one, another)| Declared {
+                type_qualifier: one.type_qualifier & another.type_qualifier,
+                ..one
+            }),
+            info: self.info.or_else(|| other.info.clone()),
+        }
+    }
 }
 
 impl OnDevice {
-    fn new(wire: &KernelOnDevice) -> OnDevice {
+    fn new(device: Arc<Device>, wire: &KernelOnDevice) -> OnDevice {
         let compile = &wire.compile_work_group_size;
         OnDevice {
-            device: DeviceIndex(wire.device),
+            device,
             work_group_size: wire.work_group_size,
             compile_work_group_size: std::array::from_fn(|i| compile.get(i).copied().unwrap_or(0)),
             local_mem_size: wire.local_mem_size,
@@ -141,46 +253,132 @@ impl OnDevice {
 
 #[cfg(test)]
 mod tests {
+    use cl_headers::types::{
+        CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_TYPE_CONST,
+        CL_KERNEL_ARG_TYPE_RESTRICT,
+    };
+
     use super::*;
 
-    fn signature(device: u32, sizes: &[u32]) -> Signature {
-        let arg = |&size: &u32| ArgSignature {
+    fn value(size: u32) -> ArgSignature {
+        ArgSignature {
             kind: ArgKind::Value.into(),
             size,
             has_info: true,
             name: "n".into(),
             ..ArgSignature::default()
-        };
+        }
+    }
+
+    fn pointer(address_qualifier: u32, type_qualifier: u64) -> ArgSignature {
+        ArgSignature {
+            kind: ArgKind::Memory.into(),
+            address_qualifier,
+            type_qualifier,
+            has_info: true,
+            ..ArgSignature::default()
+        }
+    }
+
+    // As a driver tells it that answers no questions about arguments.
+    fn tried(kind: ArgKind, size: u32) -> ArgSignature {
+        ArgSignature {
+            kind: kind.into(),
+            size,
+            ..ArgSignature::default()
+        }
+    }
+
+    fn signature(name: &str, args: &[ArgSignature]) -> Arc<Signature> {
         let wire = KernelSignature {
-            name: "k".into(),
-            args: sizes.iter().map(arg).collect(),
-            devices: vec![KernelOnDevice {
-                device,
-                compile_work_group_size: vec![4, 2],
-                ..KernelOnDevice::default()
-            }],
+            name: name.into(),
+            args: args.to_vec(),
             ..KernelSignature::default()
         };
-        Signature::new(wire, false)
+        Arc::new(Signature::new(wire, false, |_| None))
+    }
+
+    fn one_of(told: &[&[ArgSignature]]) -> Arc<Signature> {
+        let told: Vec<_> = told.iter().map(|args| signature("k", args)).collect();
+        let [one] = &united(told.iter())[..] else {
+            panic!("one name, one signature")
+        };
+        one.clone()
     }
 
     #[test]
-    fn argument_info_is_hidden_unless_asked_for_and_short_lists_are_filled() {
-        let one = signature(0, &[4]);
+    fn argument_info_is_hidden_unless_asked_for_but_how_it_was_declared_is_known() {
+        let one = signature("k", &[value(4)]);
         assert_eq!(one.args[0].info, None);
-        assert_eq!(one.devices[0].compile_work_group_size, [4, 2, 0]);
+        assert!(one.args[0].declared.is_some());
     }
 
     #[test]
-    fn devices_of_earlier_builds_stay_and_differences_are_noticed() {
-        let mut new = signature(1, &[4]);
-        new.keep_from(&signature(0, &[4]), |device| device.0 == 1);
-        assert!(new.on_device(DeviceIndex(0)).is_some() && !new.conflicting);
-        let mut other = signature(1, &[8]);
-        other.keep_from(&signature(0, &[4]), |device| device.0 == 1);
-        assert!(other.conflicting);
-        let mut again = signature(1, &[8]);
-        again.keep_from(&signature(0, &[4]), |_| true);
-        assert!(again.on_device(DeviceIndex(0)).is_none() && !again.conflicting);
+    fn names_are_united_in_the_order_in_which_they_were_told() {
+        let told = [("b", 4), ("a", 4), ("c", 4), ("b", 8)];
+        let told: Vec<_> = told
+            .iter()
+            .map(|(name, size)| signature(name, &[value(*size)]))
+            .collect();
+        let all = united(told.iter());
+        let names: Vec<_> = all
+            .iter()
+            .map(|of| (&of.name[..], of.conflicting))
+            .collect();
+        assert_eq!(names, [("b", true), ("a", false), ("c", false)]);
+        assert!(Arc::ptr_eq(&all[1], &told[1]), "told once: taken as it is");
+    }
+
+    #[test]
+    fn numbers_sizes_kinds_and_address_spaces_are_compared() {
+        const GLOBAL: u32 = CL_KERNEL_ARG_ADDRESS_GLOBAL;
+        let differ = |one: &[ArgSignature], other: &[ArgSignature]| {
+            let (there, back) = (one_of(&[one, other]), one_of(&[other, one]));
+            assert_eq!(there.conflicting, back.conflicting);
+            there.conflicting
+        };
+        assert!(differ(&[value(4)], &[value(8)]));
+        assert!(differ(&[value(4)], &[value(4), value(4)]));
+        assert!(differ(&[value(8)], &[pointer(GLOBAL, 0)]));
+        let constant = pointer(CL_KERNEL_ARG_ADDRESS_CONSTANT, 0);
+        assert!(differ(&[pointer(GLOBAL, 0)], &[constant]));
+        let mut renamed = value(4);
+        renamed.type_name = "unsigned int".into();
+        assert!(!differ(&[value(4)], &[renamed]));
+        // The first and the third differ although the second, which knows less, suits both.
+        assert!(one_of(&[&[value(4)], &[value(0)], &[value(8)]]).conflicting);
+    }
+
+    #[test]
+    fn a_node_that_tells_nothing_contradicts_nobody_and_learns() {
+        let mut sampler = value(0);
+        sampler.kind = ArgKind::Sampler.into();
+        for order in [[0, 1], [1, 0]] {
+            let told = [&[sampler.clone()][..], &[tried(ArgKind::Value, 8)]];
+            let one = one_of(&order.map(|at| told[at]));
+            assert!(!one.conflicting);
+            assert_eq!((one.args[0].kind, one.args[0].size), (ArgKind::Sampler, 0));
+            let told = [&[value(0)][..], &[tried(ArgKind::Value, 12)]];
+            let one = one_of(&order.map(|at| told[at]));
+            assert_eq!((one.args[0].size, one.args[0].declared), (12, None));
+        }
+    }
+
+    #[test]
+    fn an_argument_is_const_where_all_nodes_say_so() {
+        let (constant, restrict) = (
+            u64::from(CL_KERNEL_ARG_TYPE_CONST),
+            u64::from(CL_KERNEL_ARG_TYPE_RESTRICT),
+        );
+        let pointer = |bits| [pointer(CL_KERNEL_ARG_ADDRESS_GLOBAL, bits)];
+        let bits = |one: u64, other: u64| {
+            let all = one_of(&[&pointer(one), &pointer(other)]);
+            assert!(!all.conflicting);
+            all.args[0].declared.map(|of| of.type_qualifier)
+        };
+        assert_eq!(bits(constant | restrict, constant), Some(constant));
+        assert_eq!(bits(constant, 0), Some(0));
+        let one = one_of(&[&pointer(constant), &[tried(ArgKind::Memory, 0)]]);
+        assert_eq!(one.args[0].declared, None);
     }
 }

@@ -1,8 +1,13 @@
-//! Building, compiling and linking: one request each, waited for or not.
+//! Building, compiling and linking: one request to each site of the devices, waited for or not.
 //!
-//! The node compiles; the client holds what came of it. State and log are final before the caller's
-//! notification is queued. Specification: "Building Program Executables", "Separate Compilation and
-//! Linking of Programs".
+//! The nodes compile, all at the same time; the client holds what came of it. State and log are final
+//! before the caller's notification is queued. Specification: "Building Program Executables", "Separate
+//! Compilation and Linking of Programs".
+//!
+//! As with a native platform of several devices, each has its own status and log, and where it was built
+//! it can be used, whatever happened elsewhere. A node that is lost is a failed build of its devices.
+//! The call's code is what all sites say; if they say different things it is the verb's own failure
+//! (`CL_BUILD_PROGRAM_FAILURE`…), and the devices tell which.
 
 use std::sync::Arc;
 
@@ -13,14 +18,16 @@ use causeway_proto::command::{
 use causeway_proto::id::{DeviceIndex, RequestId};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
-    CL_BUILD_ERROR, CL_BUILD_IN_PROGRESS, CL_BUILD_NONE, CL_BUILD_SUCCESS, CL_INVALID_OPERATION,
+    CL_BUILD_ERROR, CL_BUILD_IN_PROGRESS, CL_BUILD_NONE, CL_BUILD_PROGRAM_FAILURE,
+    CL_BUILD_SUCCESS, CL_COMPILE_PROGRAM_FAILURE, CL_INVALID_OPERATION, CL_LINK_PROGRAM_FAILURE,
     CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT, CL_PROGRAM_BINARY_TYPE_LIBRARY,
 };
 
 use super::{Build, Origin, Program, State, Traits, include, program_answer, told_build};
-use crate::error::{ClResult, Status, require};
+use crate::error::{ClResult, Status, fail, require};
+use crate::stub::ask::{Answered, Receiver, ask_all, ask_each};
 use crate::stub::kernel::Signature;
-use crate::stub::{Context, Device, callbacks, next_id};
+use crate::stub::{Context, Device, Site, callbacks, next_id};
 
 /// Called on the callback thread when a build is over, whatever came of it.
 pub type BuildNotify = Box<dyn FnOnce(&Arc<Program>) + Send>;
@@ -138,90 +145,104 @@ impl Program {
         require(!state.running && state.kernels == 0, CL_INVALID_OPERATION)
     }
 
-    /// Builds. Without `notify` it waits for the node; with it, it returns at once.
+    /// Builds. Without `notify` it waits for the nodes; with it, it returns at once.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` as [`Program::check_idle`]; the node's code when it was waited for;
-    /// `CL_DEVICE_NOT_AVAILABLE`. After an error `notify` is not called.
+    /// `CL_INVALID_OPERATION` as [`Program::check_idle`]; the code that the module tells of, when it was
+    /// waited for; `CL_DEVICE_NOT_AVAILABLE`. After an error `notify` is not called.
     pub fn build(self: &Arc<Self>, request: BuildRequest, notify: Option<BuildNotify>) -> ClResult {
-        let id = RequestId(next_id());
-        let positions = self.begin(&request)?;
-        let traits = request.traits(self);
-        let command = self.command(id, request);
-        let session = self.context.site().session();
-        let Some(notify) = notify else {
-            let answer = session.request(id, &command);
-            return self.finish(&positions, traits, answer);
+        self.begin(&request)?;
+        let sites = self.sites_of(&request.devices);
+        let build = Running {
+            sites,
+            traits: request.traits(self),
+            failure: request.verb.failure(),
+            devices: request.devices.clone(),
         };
-        let (program, places) = (self.clone(), positions.clone());
-        let started = session.request_async(id, &command, move |answer| {
-            let _ = program.finish(&places, traits, answer);
+        let sites = build.sites.clone();
+        let work = Work::new(self, request);
+        let ask = |place: usize, receiver| self.ask(&sites[place], &work, receiver);
+        let Some(notify) = notify else {
+            let answers = ask_all(&sites, ask);
+            return self.finish(&build, answers);
+        };
+        let (program, finished) = (self.clone(), build.clone());
+        let asked = ask_each(&sites, ask, move |answers| {
+            let _ = program.finish(&finished, answers);
             callbacks::run(move || notify(&program));
         });
-        started.or_else(|error| self.finish(&positions, traits, Err(error)))
+        asked.or_else(|refused| self.finish(&build, refused.into_iter().map(Err).collect()))
     }
 
-    // Marks the devices as being built; their positions.
-    fn begin(&self, request: &BuildRequest) -> ClResult<Vec<usize>> {
-        let indices = request.devices.iter().map(|device| device.index());
-        let positions: Vec<usize> = indices.filter_map(|index| self.position(index)).collect();
+    // Marks the devices as being built.
+    fn begin(&self, request: &BuildRequest) -> ClResult {
         let options: Arc<str> = request.options.as_str().into();
         let mut state = self.state.lock();
         require(!state.running && state.kernels == 0, CL_INVALID_OPERATION)?;
         state.running = true;
         state.binary_sizes = None;
-        for &at in &positions {
-            state.builds[at] = Build {
-                status: CL_BUILD_IN_PROGRESS,
-                options: options.clone(),
-                ..Build::default()
-            };
+        for (device, build) in self.devices.iter().zip(&mut state.builds) {
+            if request.devices.iter().any(|one| Arc::ptr_eq(one, device)) {
+                *build = Build {
+                    status: CL_BUILD_IN_PROGRESS,
+                    options: options.clone(),
+                    ..Build::default()
+                };
+            }
         }
-        Ok(positions)
+        Ok(())
     }
 
-    fn command(&self, request: RequestId, build: BuildRequest) -> Kind {
-        let devices = build
-            .devices
-            .iter()
-            .map(|device| device.index().0)
-            .collect();
-        let (program, options) = (self.id.0, build.options);
-        match build.verb {
-            Verb::Build { null_options } => Kind::BuildProgram(BuildProgram {
+    // Sends a site its part of the work; what it needs there is made before.
+    fn ask(&self, site: &Arc<Site>, work: &Work, receiver: Receiver) -> Result<(), WireError> {
+        let request = RequestId(next_id());
+        let devices = work.devices_of(site);
+        let options = work.options.clone();
+        let command = match &work.task {
+            Task::Build { null_options } => Kind::BuildProgram(BuildProgram {
                 request: request.0,
-                program,
+                program: self.on(site)?.0,
                 devices,
-                null_options,
-                source: self.source_with_headers(&options, &[]),
+                null_options: *null_options,
+                source: work.source.clone(),
                 options,
             }),
-            Verb::Compile { headers } => {
-                let embedded: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
-                let source_of = |of: &Program| of.source_with_headers(&options, &embedded);
-                let given = headers.iter().map(|(name, header)| Header {
-                    include_name: name.clone(),
-                    program: header.id.0,
-                    source: source_of(header),
+            Task::Compile { headers } => {
+                let headers = headers.iter().map(|(name, header, source)| {
+                    Ok(Header {
+                        include_name: name.clone(),
+                        program: header.on(site)?.0,
+                        source: source.clone(),
+                    })
                 });
                 Kind::CompileProgram(CompileProgram {
                     request: request.0,
-                    program,
+                    program: self.on(site)?.0,
                     devices,
-                    headers: given.collect(),
-                    source: source_of(self),
-                    options: options.clone(),
+                    headers: headers.collect::<Result<_, WireError>>()?,
+                    source: work.source.clone(),
+                    options,
                 })
             }
-            Verb::Link { inputs } => Kind::LinkProgram(LinkProgram {
-                request: request.0,
-                program,
-                context: self.context.site().context().0,
-                devices,
-                options,
-                inputs: inputs.iter().map(|input| input.id.0).collect(),
-            }),
-        }
+            Task::Link { inputs } => {
+                let inputs = inputs.iter().map(|input| Ok(input.on(site)?.0));
+                let inputs = inputs.collect::<Result<_, WireError>>()?;
+                // This is what makes it there.
+                let made = self.remotes.on(site, |program| {
+                    let link = Kind::LinkProgram(LinkProgram {
+                        request: request.0,
+                        program,
+                        context: site.context().0,
+                        devices,
+                        options,
+                        inputs,
+                    });
+                    site.session().request_async(request, &link, receiver)
+                });
+                return made.map(drop);
+            }
+        };
+        site.session().request_async(request, &command, receiver)
     }
 
     // The text with the application's headers in place, but for the embedded ones, which come with the
@@ -234,27 +255,28 @@ impl Program {
             .map_or_else(Bytes::new, Bytes::from)
     }
 
-    fn finish(
-        &self,
-        positions: &[usize],
-        traits: Traits,
-        answer: Result<Answer, WireError>,
-    ) -> ClResult {
+    fn finish(&self, build: &Running, answers: Vec<Answered>) -> ClResult {
         let mut state = self.state.lock();
         state.running = false;
-        state.traits = traits;
-        let result = match answer {
-            Ok(answer) => self.apply(&mut state, positions, answer),
-            Err(error) => {
-                state.end_all(positions, CL_BUILD_ERROR, &error.to_string());
-                Err(error.into())
-            }
-        };
+        state.traits = build.traits;
+        let told = build.sites.iter().zip(answers);
+        let outcomes: Vec<Status> = told
+            .map(|(site, answer)| match answer {
+                Ok(answer) => self.apply(&mut state, build, site, answer),
+                Err(error) => {
+                    self.end_all(&mut state, build, site, CL_BUILD_ERROR, &error.to_string());
+                    let rebuilt = |device: &Device| build.concerns(site, device);
+                    state.learn(site, Vec::new(), rebuilt);
+                    error.status()
+                }
+            })
+            .collect();
         drop(state);
-        result
+        combined(&outcomes, build.failure)
     }
 
-    fn apply(&self, state: &mut State, positions: &[usize], answer: Answer) -> ClResult {
+    // Takes over what a site tells; its code.
+    fn apply(&self, state: &mut State, build: &Running, site: &Site, answer: Answer) -> Status {
         let status = Status(answer.status.min(0));
         // What the node says of single devices stands above what it says of all.
         let outcome = if status.is_error() {
@@ -262,58 +284,143 @@ impl Program {
         } else {
             CL_BUILD_SUCCESS
         };
-        state.end_all(positions, outcome, &answer.message);
+        self.end_all(state, build, site, outcome, &answer.message);
         let told = program_answer(answer);
-        for build in told.devices {
-            if let Some(at) = self.position(DeviceIndex(build.device))
-                && positions.contains(&at)
-            {
+        for of_device in told.devices {
+            let at = self.position_on(site, DeviceIndex(of_device.device));
+            let Some(at) = at.filter(|at| build.concerns(site, &self.devices[*at])) else {
+                continue;
+            };
+            // A driver that refuses the options, say, leaves the device as if nothing had been asked of
+            // it; beside others the refusal would be seen nowhere.
+            if of_device.status == CL_BUILD_NONE && status.is_error() && build.sites.len() > 1 {
+                let node = self.devices[at].node().name();
+                let name = cl_headers::error_name(status.0);
+                state.builds[at].log =
+                    format!("{node} refused it with {name} ({})", status.0).into();
+            } else {
                 let known = std::mem::take(&mut state.builds[at]);
-                state.builds[at] = told_build(build, known);
+                state.builds[at] = told_build(of_device, known);
             }
         }
-        let rebuilt = |device| {
-            self.position(device)
-                .is_some_and(|at| positions.contains(&at))
-        };
         let show_info = state.traits.arg_info;
-        let mut signatures: Vec<Signature> = told
-            .kernels
-            .into_iter()
-            .map(|wire| Signature::new(wire, show_info))
-            .collect();
-        keep_others(&mut signatures, &state.signatures, rebuilt);
-        state.signatures = signatures.into_iter().map(Arc::new).collect();
-        if status.is_error() {
-            Err(status)
-        } else {
-            Ok(())
+        let device_on = |index| {
+            let at = self.position_on(site, index)?;
+            Some(self.devices[at].clone())
+        };
+        let kernels = told.kernels.into_iter();
+        let kernels = kernels.map(|wire| Signature::new(wire, show_info, device_on));
+        let rebuilt = |device: &Device| build.concerns(site, device);
+        state.learn(site, kernels.collect(), rebuilt);
+        status
+    }
+
+    // The same status and log for all devices that were to be built on the site.
+    fn end_all(&self, state: &mut State, build: &Running, site: &Site, status: i32, log: &str) {
+        for (device, of_device) in self.devices.iter().zip(&mut state.builds) {
+            if build.concerns(site, device) {
+                of_device.status = status;
+                of_device.log = log.into();
+            }
         }
     }
 }
 
-// Kernels on devices that were built for earlier, and not now, stay.
-fn keep_others(
-    signatures: &mut Vec<Signature>,
-    earlier: &[Arc<Signature>],
-    rebuilt: impl Fn(DeviceIndex) -> bool,
-) {
-    for old in earlier {
-        if let Some(new) = signatures.iter_mut().find(|new| new.name == old.name) {
-            new.keep_from(old, &rebuilt);
-        } else if old.devices.iter().any(|on| !rebuilt(on.device)) {
-            let mut kept = Signature::clone(old);
-            kept.devices.retain(|on| !rebuilt(on.device));
-            signatures.push(kept);
+/// What is kept of a build until its answers are there.
+#[derive(Clone)]
+struct Running {
+    sites: Vec<Arc<Site>>,
+    devices: Vec<Arc<Device>>,
+    traits: Traits,
+    // The verb's own code for a failure.
+    failure: i32,
+}
+
+impl Running {
+    fn concerns(&self, site: &Site, device: &Device) -> bool {
+        let mut devices = self.devices.iter();
+        site.has(device) && devices.any(|own| std::ptr::eq(&**own, device))
+    }
+}
+
+// One code if all say the same; see the module.
+fn combined(outcomes: &[Status], failure: i32) -> ClResult {
+    let first = outcomes.first().copied().unwrap_or(Status::SUCCESS);
+    if outcomes.iter().any(|outcome| *outcome != first) {
+        fail(failure)
+    } else if first.is_error() {
+        Err(first)
+    } else {
+        Ok(())
+    }
+}
+
+/// A build, read and prepared once for all sites.
+struct Work {
+    task: Task,
+    devices: Vec<Arc<Device>>,
+    options: String,
+    // With the application's headers in place; empty when it has none of them.
+    source: Bytes,
+}
+
+enum Task {
+    Build {
+        null_options: bool,
+    },
+    Compile {
+        headers: Vec<(String, Arc<Program>, Bytes)>,
+    },
+    Link {
+        inputs: Vec<Arc<Program>>,
+    },
+}
+
+impl Work {
+    // Those of a site, as it calls them.
+    fn devices_of(&self, site: &Site) -> Vec<u32> {
+        let own = self.devices.iter().filter(|device| site.has(device));
+        own.map(|device| device.index().0).collect()
+    }
+
+    fn new(program: &Program, request: BuildRequest) -> Work {
+        let BuildRequest {
+            verb,
+            devices,
+            options,
+        } = request;
+        let (task, source) = match verb {
+            Verb::Build { null_options } => (
+                Task::Build { null_options },
+                program.source_with_headers(&options, &[]),
+            ),
+            Verb::Link { inputs } => (Task::Link { inputs }, Bytes::new()),
+            Verb::Compile { headers } => {
+                let embedded: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+                let source_of = |of: &Program| of.source_with_headers(&options, &embedded);
+                let given = headers.iter().map(|(name, header)| {
+                    let source = source_of(header);
+                    (name.clone(), header.clone(), source)
+                });
+                let headers = given.collect();
+                (Task::Compile { headers }, source_of(program))
+            }
+        };
+        Work {
+            task,
+            devices,
+            options,
+            source,
         }
     }
 }
 
-impl State {
-    fn end_all(&mut self, positions: &[usize], status: i32, log: &str) {
-        for &at in positions {
-            self.builds[at].status = status;
-            self.builds[at].log = log.into();
+impl Verb {
+    fn failure(&self) -> i32 {
+        match self {
+            Verb::Build { .. } => CL_BUILD_PROGRAM_FAILURE,
+            Verb::Compile { .. } => CL_COMPILE_PROGRAM_FAILURE,
+            Verb::Link { .. } => CL_LINK_PROGRAM_FAILURE,
         }
     }
 }
@@ -337,7 +444,24 @@ impl BuildRequest {
 
 #[cfg(test)]
 mod tests {
+    use cl_headers::types::CL_INVALID_BUILD_OPTIONS;
+
     use super::*;
+
+    #[test]
+    fn the_code_is_the_one_that_all_say_or_the_verbs_failure() {
+        let code = |outcomes: &[i32]| {
+            let outcomes: Vec<Status> = outcomes.iter().copied().map(Status).collect();
+            combined(&outcomes, CL_BUILD_PROGRAM_FAILURE).map_err(|status| status.0)
+        };
+        assert_eq!(code(&[0, 0]), Ok(()));
+        assert_eq!(code(&[-2, -2]), Err(-2));
+        let refused = CL_INVALID_BUILD_OPTIONS;
+        assert_eq!(code(&[refused]), Err(refused));
+        for mixed in [[0, -2], [refused, 0], [CL_BUILD_PROGRAM_FAILURE, -2]] {
+            assert_eq!(code(&mixed), Err(CL_BUILD_PROGRAM_FAILURE));
+        }
+    }
 
     #[test]
     fn options_that_matter_later_are_recognised_as_words() {

@@ -1,14 +1,18 @@
-//! A program: where it came from, its builds, and the kernels that they gave.
+//! A program: where it came from, its builds, and the kernels that they gave; a compound stub.
 //!
-//! Status, logs, options, binary types and kernel signatures come with the answer to a build and are
-//! held here, so that queries cost no traffic; only binaries are asked of the node. Specification:
+//! Status, logs, options, binary types and kernel signatures come with the answers to a build and are
+//! held here, so that queries cost no traffic; only binaries are asked of the nodes. In a context of
+//! several sites a program from source comes to be on a site when it is first built there; one from
+//! binaries, built-in kernels or a link is on the sites of its devices from the start. Specification:
 //! "Program Objects".
 //!
 //! Invariant: at most one build of a program runs at a time, and none starts while it has kernels; the
-//! lock is never held while the node is waited for.
+//! lock is never held while a node is waited for.
 
+mod binaries;
 pub mod binary;
 mod build;
+mod create;
 mod include;
 mod macros;
 
@@ -16,28 +20,28 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::{
-    Answer, Binaries, CreateProgram, DeviceBinary, DeviceBuild, ObjectKind, ProgramAnswer,
-    ProgramBinaries, Query, answer::Body, command::Kind, create_program::From, query::Question,
+    Answer, CreateProgram, DeviceBuild, ObjectKind, ProgramAnswer, answer::Body, command::Kind,
+    create_program::From,
 };
-use causeway_proto::id::{DeviceIndex, ProgramId, RequestId};
+use causeway_proto::id::{DeviceIndex, ProgramId};
+use causeway_proto::status::WireError;
 use cl_headers::types::{
-    CL_BUILD_NONE, CL_BUILD_SUCCESS, CL_INVALID_BINARY, CL_INVALID_KERNEL_DEFINITION,
-    CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM_EXECUTABLE, CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
-    CL_PROGRAM_BINARY_TYPE_NONE,
+    CL_BUILD_NONE, CL_BUILD_SUCCESS, CL_INVALID_KERNEL_DEFINITION, CL_INVALID_KERNEL_NAME,
+    CL_INVALID_PROGRAM_EXECUTABLE, CL_PROGRAM_BINARY_TYPE_EXECUTABLE, CL_PROGRAM_BINARY_TYPE_NONE,
 };
 use parking_lot::{Mutex, MutexGuard};
 
 pub use build::{BuildNotify, BuildRequest, Verb};
 
-use super::kernel::Signature;
-use super::{Binding, Context, Device, next_id};
+use super::kernel::{Signature, united};
+use super::remote::Remotes;
+use super::{Binding, Context, Device, Site};
 use crate::error::{ClResult, Status, require};
-use binary::Identity;
 
 /// See the module.
 pub struct Program {
     pub(crate) binding: Binding,
-    id: ProgramId,
+    remotes: Remotes,
     context: Arc<Context>,
     devices: Vec<Arc<Device>>,
     origin: Origin,
@@ -104,6 +108,8 @@ struct State {
     builds: Vec<Build>,
     running: bool,
     kernels: usize,
+    // As each site told them, by its index; and what they are together.
+    told: Vec<Vec<Arc<Signature>>>,
     signatures: Vec<Arc<Signature>>,
     traits: Traits,
     binary_sizes: Option<Vec<u64>>,
@@ -112,7 +118,7 @@ struct State {
 impl std::fmt::Debug for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Program")
-            .field("id", &self.id)
+            .field("remotes", &self.remotes)
             .finish_non_exhaustive()
     }
 }
@@ -127,7 +133,7 @@ impl Program {
         let builds = vec![Build::default(); devices.len()];
         Program {
             binding: Binding::default(),
-            id: ProgramId(next_id()),
+            remotes: Remotes::new(context),
             context: context.clone(),
             devices,
             origin,
@@ -135,6 +141,7 @@ impl Program {
                 builds,
                 running: false,
                 kernels: 0,
+                told: vec![Vec::new(); context.sites().len()],
                 signatures: Vec::new(),
                 traits,
                 binary_sizes: None,
@@ -142,114 +149,31 @@ impl Program {
         }
     }
 
-    fn create(&self, from: From, request: u64) -> Kind {
-        Kind::CreateProgram(CreateProgram {
-            program: self.id.0,
-            context: self.context.site().context().0,
-            from: Some(from),
-            request,
-        })
+    /// Its id on a site, if it is there.
+    pub(super) fn known_on(&self, site: &Site) -> Option<ProgramId> {
+        self.remotes.known(site).map(ProgramId)
     }
 
-    // Creates it on the node and waits for the verdict.
-    fn create_and_wait(&self, from: From) -> ClResult<Answer> {
-        let request = RequestId(next_id());
-        let command = self.create(from, request.0);
-        Ok(self.context.site().session().request(request, &command)?)
-    }
-
-    /// `clCreateProgramWithSource`; waits for nothing.
-    ///
-    /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_OUT_OF_HOST_MEMORY` for a text that no
-    /// command takes.
-    pub fn from_source(context: &Arc<Context>, source: Bytes) -> ClResult<Arc<Program>> {
-        let devices = context.devices().to_vec();
-        let origin = Origin::Source(source.clone());
-        let program = Program::new(context, devices, origin, Traits::of_source());
-        context
-            .site()
-            .send(program.create(From::Source(source), 0))?;
-        Ok(Arc::new(program))
-    }
-
-    /// `clCreateProgramWithBinary`: one binary a device. The second result is `binary_status`, by
-    /// position.
-    ///
-    /// # Errors
-    /// `CL_INVALID_BINARY`, as found here or by the node; `CL_DEVICE_NOT_AVAILABLE`.
-    pub fn from_binaries(
-        context: &Arc<Context>,
-        devices: Vec<Arc<Device>>,
-        binaries: &[&[u8]],
-    ) -> (ClResult<Arc<Program>>, Vec<i32>) {
-        let mut verdicts = vec![0; devices.len()];
-        let mut per_device = Vec::with_capacity(devices.len());
-        for ((device, given), verdict) in devices.iter().zip(binaries).zip(&mut verdicts) {
-            match Identity::of(device).unwrap(given) {
-                Ok(native) => per_device.push(DeviceBinary {
-                    device: device.index().0,
-                    binary: Bytes::copy_from_slice(native),
-                }),
-                Err(status) => *verdict = status.0,
+    // Its id on a site, where a program from source is made now if it is not there yet.
+    fn on(&self, site: &Site) -> Result<ProgramId, WireError> {
+        let id = self.remotes.on(site, |id| match &self.origin {
+            Origin::Source(text) => {
+                site.session()
+                    .send(&create(site, id, From::Source(text.clone()), 0))
             }
-        }
-        if per_device.len() < devices.len() {
-            return (Err(Status(CL_INVALID_BINARY)), verdicts);
-        }
-        let program = Program::new(context, devices, Origin::Binaries, Traits::of_binaries());
-        let answer = match program.create_and_wait(From::Binaries(Binaries { per_device })) {
-            Ok(answer) => answer,
-            Err(status) => return (Err(status), verdicts),
-        };
-        let status = Status(answer.status.min(0));
-        for told in program_answer(answer).devices {
-            if let Some(at) = program.position(DeviceIndex(told.device)) {
-                verdicts[at] = told.binary_status;
-                program.state.lock().builds[at] = told_build(told, Build::default());
-            }
-        }
-        let result = if status.is_error() {
-            Err(status)
-        } else {
-            Ok(Arc::new(program))
-        };
-        (result, verdicts)
+            _ => Err(WireError::Refused {
+                address: site.devices()[0].node().address().to_owned(),
+                reason: "the program was not made there".to_owned(),
+            }),
+        });
+        id.map(ProgramId)
     }
 
-    /// `clCreateProgramWithBuiltInKernels`: `names` separated by semicolons. It needs no build.
-    ///
-    /// # Errors
-    /// What the node says; `CL_DEVICE_NOT_AVAILABLE`.
-    pub fn from_built_in_kernels(
-        context: &Arc<Context>,
-        devices: Vec<Arc<Device>>,
-        names: &str,
-    ) -> ClResult<Arc<Program>> {
-        let traits = Traits::of_binaries();
-        let program = Program::new(context, devices, Origin::BuiltInKernels, traits);
-        let answer = program.create_and_wait(From::BuiltInKernels(names.to_owned()))?;
-        require(answer.status >= 0, answer.status)?;
-        let told = program_answer(answer);
-        {
-            let mut state = program.state.lock();
-            for build in told.devices {
-                if let Some(at) = program.position(DeviceIndex(build.device)) {
-                    state.builds[at] = told_build(build, Build::default());
-                }
-            }
-            let kernels = told.kernels.into_iter();
-            state.signatures = kernels
-                .map(|wire| Arc::new(Signature::new(wire, true)))
-                .collect();
-        }
-        Ok(Arc::new(program))
-    }
-
-    /// Its name on the wire.
-    #[must_use]
-    pub fn id(&self) -> ProgramId {
-        self.id
+    // Those of the context's sites that have some of the devices.
+    fn sites_of(&self, devices: &[Arc<Device>]) -> Vec<Arc<Site>> {
+        let sites = self.context.sites().iter();
+        let concerned = sites.filter(|site| devices.iter().any(|device| site.has(device)));
+        concerned.cloned().collect()
     }
 
     /// Its context.
@@ -280,8 +204,11 @@ impl Program {
         Some(self.state.lock().builds[at].clone())
     }
 
-    fn position(&self, device: DeviceIndex) -> Option<usize> {
-        self.devices.iter().position(|own| own.index() == device)
+    // Where the site's device of this index is among its devices.
+    fn position_on(&self, site: &Site, index: DeviceIndex) -> Option<usize> {
+        self.devices
+            .iter()
+            .position(|own| own.index() == index && site.has(own))
     }
 
     // The state, if there is an executable for at least one device.
@@ -334,79 +261,28 @@ impl Program {
     pub(super) fn detach(&self) {
         self.state.lock().kernels -= 1;
     }
+}
 
-    fn ask_binaries(&self, sizes_only: bool) -> ClResult<Vec<(usize, Bytes, u64)>> {
-        let request = RequestId(next_id());
-        let query = Kind::Query(Query {
-            request: request.0,
-            question: Some(Question::ProgramBinaries(ProgramBinaries {
-                program: self.id.0,
-                sizes_only,
-            })),
-        });
-        let answer = self.context.site().session().request(request, &query)?;
-        require(answer.status >= 0, answer.status)?;
-        let Some(Body::Binaries(told)) = answer.body else {
-            return Ok(Vec::new());
-        };
-        let sizes = told.sizes.into_iter().chain(std::iter::repeat(0));
-        let placed = told
-            .per_device
-            .into_iter()
-            .zip(sizes)
-            .filter_map(|(of, size)| {
-                let at = self.position(DeviceIndex(of.device))?;
-                Some((at, of.binary, size))
-            });
-        Ok(placed.collect())
+impl State {
+    // What a site now tells of kernels replaces what it told before, but for devices that were not
+    // built for this time.
+    fn learn(&mut self, site: &Site, kernels: Vec<Signature>, rebuilt: impl Fn(&Device) -> bool) {
+        let told = &mut self.told[site.index()];
+        let earlier = std::mem::take(told);
+        told.extend(kernels.into_iter().map(Arc::new));
+        told.extend(earlier.iter().filter_map(|of| of.without(&rebuilt)));
+        self.signatures = united(self.told.iter().flatten());
     }
+}
 
-    // Whether some device can have a binary at all.
-    fn may_have_binaries(&self) -> bool {
-        let built = |build: &Build| build.binary_type != CL_PROGRAM_BINARY_TYPE_NONE;
-        matches!(self.origin, Origin::Binaries) || self.state.lock().builds.iter().any(built)
-    }
-
-    /// `CL_PROGRAM_BINARY_SIZES`: bytes of each device's container, 0 where there is no binary. One
-    /// round trip after each build.
-    ///
-    /// # Errors
-    /// What the node says; `CL_DEVICE_NOT_AVAILABLE`.
-    pub fn binary_sizes(&self) -> ClResult<Vec<u64>> {
-        let known = self.state.lock().binary_sizes.clone();
-        if let Some(sizes) = known {
-            return Ok(sizes);
-        }
-        let mut sizes = vec![0; self.devices.len()];
-        if self.may_have_binaries() {
-            for (at, _, size) in self.ask_binaries(true)? {
-                if size > 0 {
-                    sizes[at] = size + Identity::of(&self.devices[at]).overhead() as u64;
-                }
-            }
-        }
-        let mut state = self.state.lock();
-        if !state.running {
-            state.binary_sizes = Some(sizes.clone());
-        }
-        Ok(sizes)
-    }
-
-    /// `CL_PROGRAM_BINARIES`: each device's container, empty where there is no binary. One round trip.
-    ///
-    /// # Errors
-    /// What the node says; `CL_DEVICE_NOT_AVAILABLE`.
-    pub fn binaries(&self) -> ClResult<Vec<Vec<u8>>> {
-        let mut binaries = vec![Vec::new(); self.devices.len()];
-        if self.may_have_binaries() {
-            for (at, native, _) in self.ask_binaries(false)? {
-                if !native.is_empty() {
-                    binaries[at] = Identity::of(&self.devices[at]).wrap(&native);
-                }
-            }
-        }
-        Ok(binaries)
-    }
+// The command that makes a program on a site; answered if `request` is not 0.
+fn create(site: &Site, program: u64, from: From, request: u64) -> Kind {
+    Kind::CreateProgram(CreateProgram {
+        program,
+        context: site.context().0,
+        from: Some(from),
+        request,
+    })
 }
 
 fn program_answer(answer: Answer) -> ProgramAnswer {
@@ -429,6 +305,6 @@ fn told_build(told: DeviceBuild, known: Build) -> Build {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        self.context.site().release(ObjectKind::Program, self.id.0);
+        self.remotes.release(&self.context, ObjectKind::Program);
     }
 }

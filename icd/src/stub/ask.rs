@@ -1,0 +1,109 @@
+//! A question to several sites at the same time.
+//!
+//! Not here: what is asked, and what the answers mean. Invariant: every question that was sent is
+//! answered once, by its node or by the loss of its session, so nobody waits here for ever.
+
+use std::sync::Arc;
+
+use causeway_proto::command::Answer;
+use parking_lot::{Condvar, Mutex};
+
+use super::Site;
+use crate::transport::WireError;
+
+/// What a site says, or why it says nothing.
+pub(super) type Answered = Result<Answer, WireError>;
+
+/// Takes the answer of one site; dropped when the question could not be sent.
+pub(super) type Receiver = Box<dyn FnOnce(Answered) + Send>;
+
+struct Gathering<T> {
+    answers: Vec<Option<Answered>>,
+    // Not yet here; and one for the asking itself.
+    missing: usize,
+    then: Option<T>,
+}
+
+impl<T: FnOnce(Vec<Answered>)> Gathering<T> {
+    fn take(&mut self) -> Vec<Answered> {
+        self.answers.drain(..).flatten().collect()
+    }
+}
+
+fn one_less<T: FnOnce(Vec<Answered>)>(gathering: &Mutex<Gathering<T>>) {
+    let complete = {
+        let mut gathering = gathering.lock();
+        gathering.missing -= 1;
+        let over = gathering.missing == 0;
+        let then = if over { gathering.then.take() } else { None };
+        then.map(|then| (then, gathering.take()))
+    };
+    if let Some((then, answers)) = complete {
+        then(answers);
+    }
+}
+
+/// Has `ask` ask each site, and calls `then` once with the answers in the order of `sites`: on the
+/// thread that brings the last of them. Waits for none.
+///
+/// # Errors
+/// Nobody could be asked: why. `then` is not called.
+pub(super) fn ask_each<T>(
+    sites: &[Arc<Site>],
+    mut ask: impl FnMut(usize, Receiver) -> Result<(), WireError>,
+    then: T,
+) -> Result<(), Vec<WireError>>
+where
+    T: FnOnce(Vec<Answered>) + Send + 'static,
+{
+    let gathering = Arc::new(Mutex::new(Gathering {
+        answers: sites.iter().map(|_| None).collect(),
+        missing: sites.len() + 1,
+        then: Some(then),
+    }));
+    let mut refused = Vec::new();
+    for place in 0..sites.len() {
+        let gathered = gathering.clone();
+        let receiver = move |answer| {
+            gathered.lock().answers[place] = Some(answer);
+            one_less(&gathered);
+        };
+        if let Err(error) = ask(place, Box::new(receiver)) {
+            refused.push(error.clone());
+            let mut gathering = gathering.lock();
+            gathering.answers[place] = Some(Err(error));
+            gathering.missing -= 1;
+        }
+    }
+    if refused.len() == sites.len() {
+        return Err(refused);
+    }
+    one_less(&gathering);
+    Ok(())
+}
+
+/// The same, waiting for all answers.
+pub(super) fn ask_all(
+    sites: &[Arc<Site>],
+    ask: impl FnMut(usize, Receiver) -> Result<(), WireError>,
+) -> Vec<Answered> {
+    // Not a channel: that needs thread-local data, which a program's last destructors no longer have.
+    let arrived = Arc::new((Mutex::new(None), Condvar::new()));
+    let arriving = arrived.clone();
+    let asked = ask_each(sites, ask, move |answers| {
+        *arriving.0.lock() = Some(answers);
+        arriving.1.notify_one();
+    });
+    if let Err(refused) = asked {
+        return refused.into_iter().map(Err).collect();
+    }
+    for site in sites {
+        // A failure shows in the answer.
+        let _ = site.session().flush();
+    }
+    let mut answers = arrived.0.lock();
+    arrived
+        .1
+        .wait_while(&mut answers, |answers| answers.is_none());
+    answers.take().unwrap_or_default()
+}

@@ -1,0 +1,195 @@
+//! Launches: what a kernel's arguments were when one was enqueued, and what of that its site must be told.
+//!
+//! A launch is sent at once ([`Launch::submit`]), or captured whole and sent when its time has come
+//! ([`Launch::capture`]). Invariant: what changed is computed and the launch is appended to the session
+//! under the lock of what the kernel's site knows, so that the order of a kernel's launches on the wire
+//! is the order of the differences between them.
+
+use std::sync::Arc;
+
+use causeway_proto::command::{KernelArg, NdRange, enqueue::Operation};
+use causeway_proto::id::KernelId;
+use cl_headers::types::{
+    CL_INVALID_PROGRAM_EXECUTABLE, CL_MISALIGNED_SUB_BUFFER_OFFSET, CL_OUT_OF_RESOURCES,
+};
+use parking_lot::MutexGuard;
+
+use super::args::{Captured, Known};
+use super::signature::Declared;
+use super::{Kernel, Limits, Range, State};
+use crate::error::{ClResult, Status, require};
+use crate::stub::{Buffer, Device, Event, Queue, Site, Submission};
+
+/// A launch about to be enqueued; nobody sets arguments of the kernel meanwhile.
+pub struct Launch<'a> {
+    kernel: &'a Arc<Kernel>,
+    limits: &'a Limits,
+    // In the order of the arguments.
+    buffers: Vec<Arc<Buffer>>,
+    state: MutexGuard<'a, State>,
+}
+
+/// A launch with everything that it needs, whatever becomes of the kernel's arguments.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    kernel: Arc<Kernel>,
+    args: Arc<[Captured]>,
+    range: Range,
+}
+
+/// Held from when a launch was made into a command until that is appended to the session: no other
+/// launch of the kernel gets between. Dropped without [`Commit::sent`], nothing was sent.
+pub struct Commit<'a> {
+    known: MutexGuard<'a, Known>,
+    args: &'a [Captured],
+}
+
+impl Kernel {
+    /// Begins a launch: takes the arguments as they are and keeps them so until the launch is sent,
+    /// captured or given up.
+    ///
+    /// # Errors
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` when it was not built for the device; `CL_INVALID_KERNEL_ARGS`,
+    /// `CL_INVALID_MEM_OBJECT`.
+    pub fn launch<'a>(self: &'a Arc<Self>, device: &Device) -> ClResult<Launch<'a>> {
+        let mut all = self.limits.iter();
+        let (_, limits) = all
+            .find(|(known, _)| std::ptr::eq(&**known, device))
+            .ok_or(Status(CL_INVALID_PROGRAM_EXECUTABLE))?;
+        let state = self.state.lock();
+        let buffers = state.args.buffers()?;
+        Ok(Launch {
+            kernel: self,
+            limits,
+            buffers,
+            state,
+        })
+    }
+
+    fn known(&self, site: &Site) -> MutexGuard<'_, Known> {
+        self.known[site.index()].lock()
+    }
+}
+
+impl Launch<'_> {
+    /// What the kernel takes on the device.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        self.limits
+    }
+
+    /// Whether the device can take the memory: sub-buffers where it can address them, and no more local
+    /// memory than it has (some drivers do not survive that).
+    ///
+    /// # Errors
+    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_OUT_OF_RESOURCES`.
+    pub fn check_memory(&self) -> ClResult {
+        let aligned = self
+            .buffers
+            .iter()
+            .all(|buffer| buffer.origin() % self.limits.alignment == 0);
+        require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
+        let needed = self
+            .limits
+            .own_local_mem
+            .checked_add(self.state.args.local_memory());
+        let enough = needed.is_some_and(|needed| needed <= self.limits.local_mem);
+        require(enough, CL_OUT_OF_RESOURCES)
+    }
+
+    /// Takes everything along that the launch needs, to be sent later.
+    #[must_use]
+    pub fn capture(self, range: &Range) -> Snapshot {
+        Snapshot {
+            kernel: self.kernel.clone(),
+            args: self.state.args.capture(&self.buffers).into(),
+            range: *range,
+        }
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`].
+    pub fn submit(
+        self,
+        queue: &Arc<Queue>,
+        command: u32,
+        range: &Range,
+        wait: Vec<Arc<Event>>,
+        visible: bool,
+    ) -> ClResult<Arc<Event>> {
+        let site = queue.context().site_of(queue.device());
+        let id = self.kernel.on(site)?;
+        let mut known = self.kernel.known(site);
+        let args = &self.state.args;
+        let news = known.news(args.with(&self.buffers), |buffer| buffer.id_on(site))?;
+        let submission = Submission {
+            operation: operation(id, news, range),
+            command,
+            wait,
+            hold: self.buffers,
+            finisher: None,
+            visible,
+        };
+        let event = queue.submit(submission, |_| Ok(()))?;
+        known.note(args.changes());
+        Ok(event)
+    }
+}
+
+impl Snapshot {
+    /// The launch as a command for a site, naming the arguments that differ from the launch sent there
+    /// before; makes the kernel and its buffers there if they are not yet. The command is to be appended
+    /// to the site's session while the second result is held, which is then told.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and what making a buffer says.
+    pub fn operation(&self, site: &Site) -> ClResult<(Operation, Commit<'_>)> {
+        let id = self.kernel.on(site)?;
+        let known = self.kernel.known(site);
+        let args = self.args.iter().map(Captured::argument);
+        let news = known.news(args, |buffer| buffer.id_on(site))?;
+        let commit = Commit {
+            known,
+            args: &self.args,
+        };
+        Ok((operation(id, news, &self.range), commit))
+    }
+
+    /// Whether no work-item would run: then no memory is touched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The buffers among its arguments, each with how the kernel declares it (none when some node does
+    /// not say). A buffer that is two arguments comes twice.
+    pub fn buffers(&self) -> impl Iterator<Item = (&Arc<Buffer>, Option<Declared>)> {
+        let declared = self.kernel.signature.args.iter();
+        let args = self.args.iter().zip(declared);
+        args.filter_map(|(arg, of)| Some((arg.buffer()?, of.declared)))
+    }
+}
+
+impl Commit<'_> {
+    /// The command has been appended.
+    pub fn sent(mut self) {
+        self.known.note(self.args.iter().map(Captured::change));
+    }
+}
+
+fn operation(kernel: KernelId, args: Vec<KernelArg>, range: &Range) -> Operation {
+    let nothing = range.is_empty();
+    let sizes = |sizes: Option<[u64; 3]>| {
+        let sizes = sizes.filter(|_| !nothing);
+        sizes.map_or_else(Vec::new, |sizes| range.wire(&sizes))
+    };
+    Operation::NdRange(NdRange {
+        kernel: kernel.0,
+        args,
+        global: sizes(Some(range.global)),
+        offset: sizes(range.offset),
+        local: sizes(range.local),
+    })
+}
