@@ -4,11 +4,13 @@
 //! that exist are usable; whatever is wrong in the text is an error that names it.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::meeting::Meeting;
 use crate::rows::Rows;
 
 /// Why a configuration is refused.
@@ -139,6 +141,9 @@ struct RawCall {
     delay_us: u64,
     fail: Option<i32>,
     crash: Option<Crash>,
+    meet: Option<PathBuf>,
+    #[serde(default)]
+    of: usize,
 }
 
 /// A version of OpenCL that a device can have.
@@ -188,6 +193,7 @@ pub(crate) struct CallRule {
     pub(crate) delay: Duration,
     pub(crate) fail: Option<i32>,
     pub(crate) crash: Option<Crash>,
+    pub(crate) meeting: Option<Meeting>,
 }
 
 impl CallRule {
@@ -266,6 +272,7 @@ fn check_call(raw: RawCall) -> Result<CallRule, ConfigError> {
         delay: Duration::from_micros(raw.delay_us),
         fail: raw.fail,
         crash: raw.crash,
+        meeting: raw.meet.map(|folder| Meeting { folder, of: raw.of }),
     })
 }
 

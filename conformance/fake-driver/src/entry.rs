@@ -1,7 +1,7 @@
 //! The C ABI: all entry points, made from the one list of `cl-headers`, and the dispatch table.
 //!
 //! An entry point does what is the same for all: it catches panics, obeys the rules of the
-//! configuration for calls (delay, failure, crash), writes the line of the log, and turns the
+//! configuration for calls (delay, meeting, failure, crash), writes the line of the log, and turns the
 //! body's `Result` into what C expects. The bodies are the functions of the same names in the
 //! modules of their nouns. Extension functions in the table fail: this driver has none of their
 //! extensions.
@@ -241,6 +241,8 @@ unsafe fn obey_rules(call: &'static Call, words: &[u64], line: &str) -> Option<C
             unsafe { log::end(line, call, words, &format!("crash {crash:?}"), false) };
             crash::now(crash);
         }
+        let missed = rule.meeting.as_ref().filter(|meeting| !meeting.attend());
+        refused = refused.or(missed.map(|_| Code(CL_OUT_OF_RESOURCES)));
         refused = refused.or(rule.fail.map(Code));
     }
     refused

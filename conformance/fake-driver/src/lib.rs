@@ -55,6 +55,8 @@
 //! delay_us = 0
 //! fail = -5
 //! crash = "abort"
+//! meet = "FOLDER"       # wait until as many calls are there, of any processes, each of which leaves
+//! of = 2                # a file in the folder; ten seconds at most, then fail
 //! ```
 //!
 //! # The log
@@ -95,6 +97,7 @@ mod launch;
 mod log;
 mod macros;
 mod map;
+mod meeting;
 mod memory;
 mod object;
 mod platform;

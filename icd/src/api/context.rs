@@ -9,7 +9,7 @@ use super::device::devices_of_type;
 use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info, list};
-use crate::error::{ClResult, fail, require};
+use crate::error::{ClResult, Status, fail, require};
 use crate::stub::{Context, ContextNotify, Device, Platform};
 
 // The application promises that its data may be used from any thread by the callback it gave.
@@ -74,6 +74,14 @@ fn create(
     Ok(handle::publish(Context::new(devices, properties, notify)?))
 }
 
+/// Whether some of the devices, but not all of them, have turned out not to be available.
+fn some_are_gone(devices: &[Arc<Device>]) -> bool {
+    let gone = devices
+        .iter()
+        .filter(|device| !device.node().is_available());
+    (1..devices.len()).contains(&gone.count())
+}
+
 entry_points! {
     fn clCreateContext(
         properties: *const cl_context_properties, num_devices: cl_uint, devices: *const cl_device_id,
@@ -104,12 +112,18 @@ entry_points! {
         let platform = super::device::platform_of(std::ptr::null_mut())?;
         let mut chosen = devices_of_type(&platform, device_type)?;
         require(!chosen.is_empty(), CL_DEVICE_NOT_FOUND)?;
-        // A node that was lost may be back, so it is asked when it is the only one; otherwise those
-        // that are there are enough.
-        if chosen.iter().any(|device| device.is_available()) {
-            chosen.retain(|device| device.is_available());
+        loop {
+            // A node that was lost may be back, so it is asked when it is the only one; otherwise those
+            // that are there are enough.
+            if chosen.iter().any(|device| device.is_available()) {
+                chosen.retain(|device| device.is_available());
+            }
+            match create(chosen.clone(), properties.clone(), notify.clone()) {
+                // Who could not be reached has been marked, and the others are asked again.
+                Err(Status::DEVICE_NOT_AVAILABLE) if some_are_gone(&chosen) => {}
+                made => return made,
+            }
         }
-        create(chosen, properties, notify)
     }
 
     fn clRetainContext(context: cl_context) {

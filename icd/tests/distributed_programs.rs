@@ -1,0 +1,653 @@
+//! Programs and kernels in contexts of several nodes: built everywhere at the same time, each device with
+//! its own status, log, options and binary, and one kernel out of what the nodes tell.
+#![allow(unsafe_code, missing_docs)]
+
+mod nodes;
+mod opencl;
+mod programs;
+
+use std::ffi::{CStr, CString};
+use std::path::Path;
+use std::ptr::{null, null_mut};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use nodes::*;
+use opencl::*;
+use parking_lot::{Mutex, MutexGuard};
+use programs::{kernel, program_number, set, try_kernel};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The nodes' drivers are told what to do by files: one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+const NODES: [Drivers; 5] = [
+    Drivers::Fake("[[device]]\nname = \"Alpha\""),
+    Drivers::Fake(
+        "[[device]]\nname = \"Beta\"\ncount = 2\n[[device]]\nname = \"Other\"\nplatform = 1",
+    ),
+    // Of this one workers are killed, of the next one the daemon.
+    Drivers::Fake("[[device]]\nname = \"Gamma\""),
+    Drivers::Fake("[[device]]\nname = \"Delta\""),
+    Drivers::System,
+];
+
+struct Stage {
+    nodes: &'static [Node],
+    alpha: cl_device_id,
+    betas: [cl_device_id; 2],
+    other: cl_device_id,
+    gamma: cl_device_id,
+    delta: cl_device_id,
+    pocl: cl_device_id,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn stage() -> Stage {
+    let turn = TURN.lock();
+    let nodes = start(&NODES);
+    let [alpha, beta, beta2, other, gamma, delta, pocl] = devices()[..] else {
+        panic!("seven devices");
+    };
+    Stage {
+        nodes,
+        alpha,
+        betas: [beta, beta2],
+        other,
+        gamma,
+        delta,
+        pocl,
+        _turn: turn,
+    }
+}
+
+/// A context over devices, with a program from source.
+struct Over {
+    context: cl_context,
+    program: cl_program,
+}
+
+fn over(devices: &[cl_device_id], source: &str) -> Over {
+    let context = context_over(devices);
+    let program = program_in(context, source);
+    Over { context, program }
+}
+
+fn program_in(context: cl_context, source: &str) -> cl_program {
+    let mut text = source.as_ptr().cast();
+    let length = source.len();
+    make!(clCreateProgramWithSource(
+        context,
+        1,
+        &raw mut text,
+        &raw const length
+    ))
+    .expect("a program")
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            ok!(clReleaseProgram(self.program));
+            ok!(clReleaseContext(self.context));
+        }
+    }
+}
+
+fn build_for(program: cl_program, devices: &[cl_device_id], options: &str) -> cl_int {
+    let options = CString::new(options).unwrap();
+    let (count, list) = match devices {
+        [] => (0, null()),
+        some => (some.len() as cl_uint, some.as_ptr()),
+    };
+    code!(clBuildProgram(
+        program,
+        count,
+        list,
+        options.as_ptr(),
+        None,
+        null_mut()
+    ))
+}
+
+fn status(program: cl_program, device: cl_device_id) -> cl_int {
+    let mut status = 77;
+    let to = (&raw mut status).cast();
+    let name = CL_PROGRAM_BUILD_STATUS;
+    ok!(clGetProgramBuildInfo(
+        program,
+        device,
+        name,
+        4,
+        to,
+        null_mut()
+    ));
+    status
+}
+
+fn text(program: cl_program, device: cl_device_id, name: cl_program_build_info) -> String {
+    let mut bytes = vec![0u8; 1 << 16];
+    let (room, to) = (bytes.len(), bytes.as_mut_ptr().cast());
+    ok!(clGetProgramBuildInfo(
+        program,
+        device,
+        name,
+        room,
+        to,
+        null_mut()
+    ));
+    let text = CStr::from_bytes_until_nul(&bytes).expect("a C string");
+    text.to_str().expect("UTF-8").to_owned()
+}
+
+fn log(program: cl_program, device: cl_device_id) -> String {
+    text(program, device, CL_PROGRAM_BUILD_LOG)
+}
+
+fn kernel_names(program: cl_program) -> String {
+    let mut bytes = vec![0u8; 1024];
+    let to = bytes.as_mut_ptr().cast();
+    let name = CL_PROGRAM_KERNEL_NAMES;
+    ok!(clGetProgramInfo(program, name, 1024, to, null_mut()));
+    let text = CStr::from_bytes_until_nul(&bytes).expect("a C string");
+    text.to_str().expect("UTF-8").to_owned()
+}
+
+fn local_mem_size(kernel: cl_kernel, device: cl_device_id) -> Result<u64, cl_int> {
+    let mut size = 0u64;
+    let to = (&raw mut size).cast();
+    let name = CL_KERNEL_LOCAL_MEM_SIZE;
+    match code!(clGetKernelWorkGroupInfo(
+        kernel,
+        device,
+        name,
+        8,
+        to,
+        null_mut()
+    )) {
+        CL_SUCCESS => Ok(size),
+        code => Err(code),
+    }
+}
+
+/// Rules by which as many builds, wherever they run, wait for each other.
+fn builds_meet(folder: &Path, of: usize) -> String {
+    let folder = folder.display();
+    format!("[[call]]\nname = \"clBuildProgram\"\nmeet = \"{folder}\"\nof = {of}")
+}
+
+const PLAIN: &str = "kernel void k(global int *x, local int *l, int a) { x[0] = a; }";
+
+#[test]
+fn all_nodes_build_at_the_same_time() {
+    let stage = stage();
+    let over = over(&[stage.alpha, stage.betas[0], stage.gamma], PLAIN);
+    let folder = meeting(&stage.nodes[0], "together");
+    let rules = builds_meet(&folder, 3);
+    let _rules = [0, 1, 2].map(|node| stage.nodes[node].with_rules(&rules));
+    // Each node's build is over only when the others have begun.
+    assert_eq!(build_for(over.program, &[], " -DA=1"), CL_SUCCESS);
+    for device in [stage.alpha, stage.betas[0], stage.gamma] {
+        assert_eq!(status(over.program, device), CL_BUILD_SUCCESS);
+        assert_eq!(
+            text(over.program, device, CL_PROGRAM_BUILD_OPTIONS),
+            " -DA=1"
+        );
+    }
+}
+
+unsafe extern "C" fn report(program: cl_program, user_data: *mut c_void) {
+    // SAFETY: lives as long as the test that gave it.
+    let told = unsafe { &*user_data.cast::<Sender<usize>>() };
+    let _ = told.send(program.addr());
+}
+
+#[test]
+fn one_notification_comes_when_the_last_node_is_done() {
+    let stage = stage();
+    let over = over(&[stage.alpha, stage.betas[0]], PLAIN);
+    let folder = meeting(&stage.nodes[1], "slow");
+    let held = stage.nodes[1].with_rules(&builds_meet(&folder, 2));
+    let (sender, told): (_, Receiver<usize>) = channel();
+    ok!(clBuildProgram(
+        over.program,
+        0,
+        null(),
+        null(),
+        Some(report),
+        (&raw const sender).cast_mut().cast()
+    ));
+    await_meeting(&folder, 1);
+    // Beta has not even begun to compile.
+    assert_eq!(status(over.program, stage.alpha), CL_BUILD_IN_PROGRESS);
+    assert_eq!(status(over.program, stage.betas[0]), CL_BUILD_IN_PROGRESS);
+    assert_eq!(build_for(over.program, &[], ""), CL_INVALID_OPERATION);
+    assert!(told.try_recv().is_err());
+    std::fs::write(folder.join("the test"), "").unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(over.program.addr()));
+    assert_eq!(status(over.program, stage.alpha), CL_BUILD_SUCCESS);
+    assert_eq!(status(over.program, stage.betas[0]), CL_BUILD_SUCCESS);
+    // Nothing comes a second time: the next build's is the next.
+    drop(held);
+    assert_eq!(build_for(over.program, &[], ""), CL_SUCCESS);
+    assert!(told.try_recv().is_err());
+}
+
+#[test]
+fn a_build_that_fails_on_one_node_leaves_the_others_usable() {
+    let stage = stage();
+    let source = format!("{PLAIN}\n#ifdef __OPENCL_VERSION__\nconstant int broken = missing;\n#endif\n");
+    let over = over(&[stage.pocl, stage.alpha], &source);
+    assert_eq!(build_for(over.program, &[], ""), CL_BUILD_PROGRAM_FAILURE);
+    assert_eq!(status(over.program, stage.pocl), CL_BUILD_ERROR);
+    let said = log(over.program, stage.pocl);
+    assert!(said.contains("missing"), "{said}");
+    assert_eq!(status(over.program, stage.alpha), CL_BUILD_SUCCESS);
+    assert!(!log(over.program, stage.alpha).contains("missing"));
+    assert_eq!(kernel_names(over.program), "k");
+    let kernel = kernel(over.program, "k");
+    assert!(local_mem_size(kernel, stage.alpha).is_ok());
+    assert_eq!(local_mem_size(kernel, stage.pocl), Err(CL_INVALID_DEVICE));
+    ok!(clReleaseKernel(kernel));
+    // Once for the rest, and all is well.
+    let fixed = "-Dmissing=1";
+    assert_eq!(build_for(over.program, &[stage.pocl], fixed), CL_SUCCESS);
+    assert_eq!(status(over.program, stage.alpha), CL_BUILD_SUCCESS);
+    assert_eq!(
+        text(over.program, stage.alpha, CL_PROGRAM_BUILD_OPTIONS),
+        ""
+    );
+    let kernel = programs::kernel(over.program, "k");
+    assert!(local_mem_size(kernel, stage.pocl).is_ok());
+    assert!(local_mem_size(kernel, stage.alpha).is_ok());
+    ok!(clReleaseKernel(kernel));
+}
+
+#[test]
+fn what_one_node_refuses_is_told_in_its_devices_log() {
+    let stage = stage();
+    let over = over(&[stage.alpha, stage.betas[0]], PLAIN);
+    let refuse = "[[call]]\nname = \"clBuildProgram\"\nfail = -43";
+    let one = stage.nodes[0].with_rules(refuse);
+    assert_eq!(build_for(over.program, &[], ""), CL_BUILD_PROGRAM_FAILURE);
+    assert_eq!(status(over.program, stage.alpha), CL_BUILD_ERROR);
+    let said = log(over.program, stage.alpha);
+    assert!(said.contains("CL_INVALID_BUILD_OPTIONS"), "{said}");
+    assert_eq!(status(over.program, stage.betas[0]), CL_BUILD_SUCCESS);
+    // What all refuse is the call's own code.
+    let _both = (one, stage.nodes[1].with_rules(refuse));
+    assert_eq!(build_for(over.program, &[], ""), CL_INVALID_BUILD_OPTIONS);
+}
+
+#[test]
+fn kernels_about_which_nodes_disagree_cannot_be_made() {
+    let stage = stage();
+    let source = "\
+#ifdef __OPENCL_VERSION__
+#define SIZE long
+#else
+#define SIZE int
+#endif
+kernel void same(global int *x, local int *l, int a) { x[0] = a; }
+kernel void size(global int *x, SIZE a) { x[0] = a; }
+kernel void plain(constant int *x) { }
+#ifdef __OPENCL_VERSION__
+kernel void count(global int *x) { x[0] = 1; }
+kernel void space(constant int *x) { }
+#else
+kernel void count(global int *x, int a) { x[0] = 1; }
+kernel void space(global int *x) { }
+#endif
+";
+    let over = over(&[stage.alpha, stage.pocl], source);
+    let built = build_for(over.program, &[], "");
+    assert_eq!(built, CL_SUCCESS, "{}", log(over.program, stage.pocl));
+    for name in ["size", "count", "space"] {
+        let made = try_kernel(over.program, name);
+        assert_eq!(made, Err(CL_INVALID_KERNEL_DEFINITION), "{name}");
+    }
+    for name in ["same", "plain"] {
+        ok!(clReleaseKernel(kernel(over.program, name)));
+    }
+    let mut count = 0;
+    ok!(clCreateKernelsInProgram(
+        over.program,
+        0,
+        null_mut(),
+        &raw mut count
+    ));
+    assert_eq!(count, 2);
+    // All are there, though.
+    let all = program_number(over.program, CL_PROGRAM_NUM_KERNELS);
+    assert_eq!(all, Ok(5));
+}
+
+#[test]
+fn builds_for_some_devices_are_compared_with_what_the_others_were_built_to() {
+    let stage = stage();
+    let devices = [stage.alpha, stage.betas[0], stage.betas[1]];
+    let over = over(&devices, "kernel void k(TYPE a) { }");
+    let build = |device, options| build_for(over.program, &[device], options);
+    assert_eq!(build(devices[2], "-DTYPE=int"), CL_SUCCESS);
+    assert_eq!(build(devices[0], "-DTYPE=int"), CL_SUCCESS);
+    assert_eq!(status(over.program, devices[1]), CL_BUILD_NONE);
+    let kernel = kernel(over.program, "k");
+    assert!(local_mem_size(kernel, devices[2]).is_ok());
+    assert_eq!(local_mem_size(kernel, devices[1]), Err(CL_INVALID_DEVICE));
+    assert_eq!(local_mem_size(kernel, null_mut()), Err(CL_INVALID_DEVICE));
+    ok!(clReleaseKernel(kernel));
+    assert_eq!(build(devices[1], "-DTYPE=long"), CL_SUCCESS);
+    let made = try_kernel(over.program, "k");
+    assert_eq!(made, Err(CL_INVALID_KERNEL_DEFINITION));
+    assert_eq!(build(devices[0], "-DTYPE=long"), CL_SUCCESS);
+    assert_eq!(build(devices[2], "-DTYPE=long"), CL_SUCCESS);
+    let kernel = programs::kernel(over.program, "k");
+    assert_eq!(set(kernel, 0, &1i32), CL_INVALID_ARG_SIZE);
+    assert_eq!(set(kernel, 0, &1i64), CL_SUCCESS);
+    ok!(clReleaseKernel(kernel));
+}
+
+#[test]
+fn names_are_the_union_in_the_order_of_the_devices() {
+    let stage = stage();
+    let source = "\
+kernel void both(global int *x) { x[0] = 1; }
+#ifdef __OPENCL_VERSION__
+kernel void pocl_alone(global int *x) { x[0] = 1; }
+#else
+kernel void fakes_alone(global int *x) { x[0] = 1; }
+#endif
+";
+    let over = over(&[stage.betas[1], stage.pocl], source);
+    assert_eq!(build_for(over.program, &[], ""), CL_SUCCESS);
+    assert_eq!(kernel_names(over.program), "both;fakes_alone;pocl_alone");
+    let alone = kernel(over.program, "pocl_alone");
+    assert!(local_mem_size(alone, stage.pocl).is_ok());
+    let elsewhere = local_mem_size(alone, stage.betas[1]);
+    assert_eq!(elsewhere, Err(CL_INVALID_DEVICE));
+    // The only device that has it.
+    assert!(local_mem_size(alone, null_mut()).is_ok());
+    ok!(clReleaseKernel(alone));
+
+    let (mut listed, mut size): ([cl_device_id; 2], _) = ([null_mut(); 2], 0);
+    let to = listed.as_mut_ptr().cast();
+    let name = CL_PROGRAM_DEVICES;
+    ok!(clGetProgramInfo(over.program, name, 16, to, &raw mut size));
+    assert_eq!((listed, size), ([stage.betas[1], stage.pocl], 16));
+    let to = listed.as_mut_ptr().cast();
+    ok!(clGetContextInfo(
+        over.context,
+        CL_CONTEXT_DEVICES,
+        16,
+        to,
+        null_mut()
+    ));
+    assert_eq!(listed, [stage.betas[1], stage.pocl]);
+}
+
+#[test]
+fn programs_and_kernels_are_made_on_a_node_when_it_needs_them() {
+    let stage = stage();
+    let before = stage.nodes[0].count("clCreateProgramWithSource");
+    let over = over(&[stage.alpha, stage.betas[0]], PLAIN);
+    assert_eq!(build_for(over.program, &[stage.betas[0]], ""), CL_SUCCESS);
+    let kernel = kernel(over.program, "k");
+    // Local arguments are counted in: only the node can tell.
+    ok!(clSetKernelArg(kernel, 1, 64, null()));
+    let kernels = [0, 1].map(|node| stage.nodes[node].count("clCreateKernel"));
+    assert!(local_mem_size(kernel, stage.betas[0]).unwrap() >= 64);
+    assert_eq!(local_mem_size(kernel, stage.alpha), Err(CL_INVALID_DEVICE));
+    let after = [0, 1].map(|node| stage.nodes[node].count("clCreateKernel"));
+    assert_eq!(after, [kernels[0], kernels[1] + 1]);
+    assert_eq!(stage.nodes[0].count("clCreateProgramWithSource"), before);
+    ok!(clReleaseKernel(kernel));
+}
+
+#[test]
+fn two_drivers_of_one_node_are_two_native_contexts() {
+    let stage = stage();
+    let contexts = stage.nodes[1].count("clCreateContext");
+    let devices = [stage.other, stage.betas[1], stage.betas[0]];
+    let over = over(&devices, PLAIN);
+    assert_eq!(build_for(over.program, &[], ""), CL_SUCCESS);
+    assert_eq!(stage.nodes[1].count("clCreateContext"), contexts + 2);
+    let kernel = kernel(over.program, "k");
+    ok!(clSetKernelArg(kernel, 1, 32, null()));
+    for device in devices {
+        assert_eq!(status(over.program, device), CL_BUILD_SUCCESS);
+        assert!(local_mem_size(kernel, device).unwrap() >= 32);
+    }
+    ok!(clReleaseKernel(kernel));
+}
+
+fn binaries_of(program: cl_program, count: usize) -> Vec<Vec<u8>> {
+    let mut sizes = vec![0usize; count];
+    let (room, to) = (8 * count, sizes.as_mut_ptr().cast());
+    let name = CL_PROGRAM_BINARY_SIZES;
+    ok!(clGetProgramInfo(program, name, room, to, null_mut()));
+    let mut binaries: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![0; size]).collect();
+    let mut places: Vec<*mut u8> = binaries.iter_mut().map(|of| of.as_mut_ptr()).collect();
+    let name = CL_PROGRAM_BINARIES;
+    let to = places.as_mut_ptr().cast();
+    ok!(clGetProgramInfo(program, name, room, to, null_mut()));
+    binaries
+}
+
+fn from_binaries(
+    context: cl_context,
+    devices: &[cl_device_id],
+    binaries: &[&[u8]],
+) -> (Result<cl_program, cl_int>, Vec<cl_int>) {
+    let lengths: Vec<usize> = binaries.iter().map(|of| of.len()).collect();
+    let mut texts: Vec<*const u8> = binaries.iter().map(|of| of.as_ptr()).collect();
+    let mut verdicts = vec![77; devices.len()];
+    let made = make!(clCreateProgramWithBinary(
+        context,
+        devices.len() as cl_uint,
+        devices.as_ptr(),
+        lengths.as_ptr(),
+        texts.as_mut_ptr(),
+        verdicts.as_mut_ptr()
+    ));
+    (made, verdicts)
+}
+
+#[test]
+fn each_device_gives_and_gets_its_own_binary() {
+    let stage = stage();
+    let devices = [stage.pocl, stage.alpha, stage.betas[1], stage.other];
+    let over = over(&devices, PLAIN);
+    // None before a build, of anybody.
+    assert!(binaries_of(over.program, 4).iter().all(Vec::is_empty));
+    assert_eq!(build_for(over.program, &devices[..3], ""), CL_SUCCESS);
+    let binaries = binaries_of(over.program, 4);
+    let there: Vec<bool> = binaries.iter().map(|of| !of.is_empty()).collect();
+    assert_eq!(there, [true, true, true, false]);
+
+    let order = [2, 0, 1];
+    let chosen = order.map(|at| devices[at]);
+    let given = order.map(|at| &binaries[at][..]);
+    let (made, verdicts) = from_binaries(over.context, &chosen, &given);
+    assert_eq!(verdicts, [0, 0, 0]);
+    let program = made.expect("a program");
+    assert_eq!(build_for(program, &[], ""), CL_SUCCESS);
+    let kernel = kernel(program, "k");
+    ok!(clSetKernelArg(kernel, 1, 32, null()));
+    for device in chosen {
+        assert!(local_mem_size(kernel, device).unwrap() >= 32);
+    }
+    ok!(clReleaseKernel(kernel));
+    // The same again, in this program's own order.
+    assert_eq!(binaries_of(program, 3)[1], binaries[0]);
+    ok!(clReleaseProgram(program));
+
+    // A stranger's is found out, whoever's it is.
+    let mixed = [&binaries[2][..], &binaries[0], &binaries[2]];
+    let (made, verdicts) = from_binaries(over.context, &chosen, &mixed);
+    assert_eq!(made, Err(CL_INVALID_BINARY));
+    assert_eq!(verdicts, [0, 0, CL_INVALID_BINARY]);
+}
+
+#[test]
+fn programs_are_compiled_and_linked_on_the_nodes_that_have_the_parts() {
+    let stage = stage();
+    let devices = [stage.alpha, stage.betas[0]];
+    let context = context_over(&devices);
+    let header = program_in(
+        context,
+        "kernel void from_header(global int *x) { x[0] = 1; }\n",
+    );
+    let main = program_in(context, &format!("#include \"part.h\"\n{PLAIN}"));
+    let more = program_in(context, "kernel void more(global int *x) { x[0] = 2; }");
+    let compile = |program, list: &[cl_device_id]| {
+        let mut name = c"part.h".as_ptr();
+        let count = list.len() as cl_uint;
+        code!(clCompileProgram(
+            program,
+            count,
+            list.as_ptr(),
+            null(),
+            1,
+            &raw const header,
+            &raw mut name,
+            None,
+            null_mut()
+        ))
+    };
+    let link = |parts: &[cl_program]| {
+        make!(clLinkProgram(
+            context,
+            0,
+            null(),
+            null(),
+            parts.len() as cl_uint,
+            parts.as_ptr(),
+            None,
+            null_mut()
+        ))
+    };
+    assert_eq!(compile(main, &devices), CL_SUCCESS);
+    assert_eq!(compile(more, &devices[1..]), CL_SUCCESS);
+    // Alpha has one part and lacks the other.
+    assert_eq!(link(&[main, more]), Err(CL_INVALID_OPERATION));
+    let only = link(&[more]).expect("a program");
+    assert_eq!(status(only, devices[0]), CL_BUILD_NONE);
+    assert_eq!(status(only, devices[1]), CL_BUILD_SUCCESS);
+    ok!(clReleaseProgram(only));
+    assert_eq!(compile(more, &devices[..1]), CL_SUCCESS);
+    let linked = link(&[main, more]).expect("a program");
+    for device in devices {
+        assert_eq!(status(linked, device), CL_BUILD_SUCCESS);
+    }
+    assert_eq!(kernel_names(linked), "from_header;k;more");
+    let kernel = kernel(linked, "k");
+    ok!(clSetKernelArg(kernel, 1, 32, null()));
+    assert!(local_mem_size(kernel, devices[1]).unwrap() >= 32);
+    ok!(clReleaseKernel(kernel));
+    for program in [linked, more, main, header] {
+        ok!(clReleaseProgram(program));
+    }
+    ok!(clReleaseContext(context));
+}
+
+unsafe extern "C" fn hear(
+    text: *const c_char,
+    _private: *const c_void,
+    _size: size_t,
+    user_data: *mut c_void,
+) {
+    // SAFETY: lives as long as the test that gave it; the text is a C string.
+    let (told, text) = unsafe { (&*user_data.cast::<Sender<String>>(), CStr::from_ptr(text)) };
+    let _ = told.send(text.to_string_lossy().into_owned());
+}
+
+#[test]
+fn a_node_that_is_lost_during_a_build_fails_it_for_its_devices_only() {
+    let stage = stage();
+    let node = &stage.nodes[2];
+    let devices = [stage.gamma, stage.alpha];
+    let (sender, told): (_, Receiver<String>) = channel();
+    let context = make!(clCreateContext(
+        null(),
+        2,
+        devices.as_ptr(),
+        Some(hear),
+        (&raw const sender).cast_mut().cast()
+    ))
+    .expect("a context");
+    let program = program_in(context, PLAIN);
+    let folder = meeting(node, "never");
+    let rules = node.with_rules(&builds_meet(&folder, 99));
+    let built = std::thread::scope(|scope| {
+        let handle = program.expose_provenance();
+        let builder =
+            scope.spawn(move || build_for(std::ptr::with_exposed_provenance_mut(handle), &[], ""));
+        await_meeting(&folder, 1);
+        node.kill_workers();
+        builder.join().unwrap()
+    });
+    drop(rules);
+    assert_eq!(built, CL_BUILD_PROGRAM_FAILURE);
+    assert_eq!(status(program, stage.gamma), CL_BUILD_ERROR);
+    let said = log(program, stage.gamma);
+    assert!(
+        said.contains(node.address()) && said.contains("lost"),
+        "{said}"
+    );
+    assert_eq!(status(program, stage.alpha), CL_BUILD_SUCCESS);
+    let heard = told.recv_timeout(PATIENCE).expect("the context's callback");
+    assert!(heard.contains(node.address()), "{heard}");
+
+    // The rest goes on.
+    let kernel = kernel(program, "k");
+    ok!(clSetKernelArg(kernel, 1, 32, null()));
+    assert!(local_mem_size(kernel, stage.alpha).is_ok());
+    assert_eq!(local_mem_size(kernel, stage.gamma), Err(CL_INVALID_DEVICE));
+    ok!(clReleaseKernel(kernel));
+    let binaries = binaries_of(program, 2);
+    assert!(binaries[0].is_empty() && !binaries[1].is_empty());
+    assert_eq!(build_for(program, &devices[1..], ""), CL_SUCCESS);
+    // Nobody else to ask: the loss is the code.
+    let lost = build_for(program, &devices[..1], "");
+    assert_eq!(lost, CL_DEVICE_NOT_AVAILABLE);
+    assert_eq!(build_for(program, &[], ""), CL_BUILD_PROGRAM_FAILURE);
+    let (made, verdicts) = from_binaries(context, &devices, &[b"x", &binaries[1]]);
+    assert_eq!(made, Err(CL_DEVICE_NOT_AVAILABLE));
+    assert_eq!(verdicts, [CL_DEVICE_NOT_AVAILABLE, CL_SUCCESS]);
+    ok!(clReleaseProgram(program));
+    ok!(clReleaseContext(context));
+}
+
+#[test]
+fn a_context_from_a_type_does_without_nodes_that_are_gone() {
+    let stage = stage();
+    stage.nodes[3].kill();
+    let context = make!(clCreateContextFromType(
+        null(),
+        CL_DEVICE_TYPE_GPU,
+        None,
+        null_mut()
+    ))
+    .expect("a context of the others");
+    let mut listed: [cl_device_id; 8] = [null_mut(); 8];
+    let mut size = 0;
+    let to = listed.as_mut_ptr().cast();
+    let name = CL_CONTEXT_DEVICES;
+    ok!(clGetContextInfo(context, name, 64, to, &raw mut size));
+    let [beta, beta2] = stage.betas;
+    assert_eq!(
+        listed[..size / 8],
+        [stage.alpha, beta, beta2, stage.other, stage.gamma]
+    );
+    ok!(clReleaseContext(context));
+    // Who names it gets an error instead.
+    let made = make!(clCreateContext(
+        null(),
+        2,
+        [stage.alpha, stage.delta].as_ptr(),
+        None,
+        null_mut()
+    ));
+    assert_eq!(made, Err(CL_DEVICE_NOT_AVAILABLE));
+}

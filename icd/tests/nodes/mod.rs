@@ -1,0 +1,244 @@
+//! Several real daemons, each with drivers of its own, for contexts that span them; on top of `opencl`.
+//!
+//! A test program names its nodes once ([`start`]); they end with the process.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    unsafe_code,
+    reason = "each test file uses its own part"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::opencl::*;
+
+/// What a node has.
+pub enum Drivers {
+    /// The machine's own.
+    System,
+    /// The fake driver with these devices (its settings' tables).
+    Fake(&'static str),
+}
+
+/// A daemon.
+pub struct Node {
+    pid: u32,
+    address: String,
+    devices: &'static str,
+    /// Its settings, call logs (`calls-PID`), and whatever its settings name there.
+    pub dir: PathBuf,
+}
+
+static CHILDREN: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+static NODES: OnceLock<Vec<Node>> = OnceLock::new();
+
+extern "C" fn end_daemons() {
+    for mut child in CHILDREN.lock().drain(..) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Builds what the nodes run, beside these tests; where that is.
+fn built() -> PathBuf {
+    let mut path = std::env::current_exe().expect("a path");
+    path.pop();
+    path.pop();
+    let done = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "causewayd", "-p", "fake-driver"])
+        .args((!cfg!(debug_assertions)).then_some("--release"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo runs");
+    assert!(
+        done.success(),
+        "the daemon and the fake driver can be built"
+    );
+    path
+}
+
+/// Starts the nodes, once, and points the library to them, in this order.
+pub fn start(nodes: &[Drivers]) -> &'static [Node] {
+    NODES.get_or_init(|| {
+        let programs = built();
+        // SAFETY: a function of this program, which is never unloaded.
+        unsafe { libc::atexit(end_daemons) };
+        let numbered = nodes.iter().enumerate();
+        let nodes: Vec<Node> = numbered
+            .map(|(number, drivers)| Node::start(&programs, number, drivers))
+            .collect();
+        let addresses: Vec<&str> = nodes.iter().map(|node| &node.address[..]).collect();
+        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
+        unsafe { std::env::set_var("CAUSEWAY_SERVERS", addresses.join(",")) };
+        nodes
+    })
+}
+
+impl Node {
+    fn start(programs: &Path, number: usize, drivers: &Drivers) -> Node {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("nodes-{}", std::process::id()))
+            .join(number.to_string());
+        std::fs::create_dir_all(&dir).expect("a folder");
+        let mut command = Command::new(programs.join("causewayd"));
+        command.args(["--listen", "127.0.0.1:0"]);
+        if let Drivers::Fake(settings) = drivers {
+            let driver = programs.join("libfake_opencl.so");
+            std::fs::write(dir.join("fake.icd"), driver.to_str().expect("a plain path"))
+                .and_then(|()| std::fs::write(dir.join("settings.toml"), settings))
+                .expect("written");
+            command
+                .env("OCL_ICD_VENDORS", format!("{}/", dir.display()))
+                .env("FAKE_OPENCL_CONFIG", dir.join("settings.toml"))
+                .env("FAKE_OPENCL_LOG", dir.join("calls-%p"));
+        }
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("causewayd starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its standard output"))
+            .read_line(&mut line)
+            .expect("its first line");
+        let address = line.trim().strip_prefix("listening on ");
+        let address = address.expect("an address").to_owned();
+        // The drivers' first answer may take longer than a client waits for a node.
+        let stderr = child.stderr.take().expect("its standard error");
+        let mut said = BufReader::new(stderr).lines().map_while(Result::ok);
+        let known = said.any(|line| line.contains("inventory platforms="));
+        assert!(known, "the daemon lists its devices");
+        std::thread::spawn(move || said.for_each(|line| eprintln!("node {number}: {line}")));
+        let pid = child.id();
+        CHILDREN.lock().push(child);
+        let devices = match drivers {
+            Drivers::Fake(devices) => devices,
+            Drivers::System => "",
+        };
+        Node {
+            pid,
+            address,
+            devices,
+            dir,
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Gives the fake driver these rules besides its devices, until the result is dropped. Valid from
+    /// the next call on.
+    pub fn with_rules(&self, rules: &str) -> Rules<'_> {
+        self.set(rules);
+        Rules(self)
+    }
+
+    fn set(&self, rules: &str) {
+        let next = self.dir.join("settings.next");
+        std::fs::write(&next, format!("{}\n{rules}", self.devices))
+            .and_then(|()| std::fs::rename(next, self.dir.join("settings.toml")))
+            .expect("written");
+    }
+
+    /// Ends the daemon, and its workers with it.
+    pub fn kill(&self) {
+        let mut children = CHILDREN.lock();
+        let child = children.iter_mut().find(|child| child.id() == self.pid);
+        let child = child.expect("a running daemon");
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+    }
+
+    /// All calls that its fake driver has logged so far, whatever process made them.
+    pub fn calls(&self) -> Vec<String> {
+        let files = std::fs::read_dir(&self.dir).expect("its folder").flatten();
+        let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("calls-"));
+        let texts = logs.filter_map(|log| std::fs::read_to_string(log.path()).ok());
+        texts
+            .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// How many calls of a function its fake driver has logged.
+    pub fn count(&self, function: &str) -> usize {
+        let calls = self.calls();
+        let of = |call: &&String| call.split('(').next() == Some(function);
+        calls.iter().filter(of).count()
+    }
+
+    /// Kills its workers, as a crash would.
+    pub fn kill_workers(&self) {
+        let tasks =
+            std::fs::read_dir(format!("/proc/{}/task", self.pid)).expect("a running daemon");
+        for task in tasks.flatten() {
+            let path = task.path().join("children");
+            let children = std::fs::read_to_string(path).unwrap_or_default();
+            let children = children.split_whitespace();
+            for child in children.filter_map(|pid| pid.parse().ok()) {
+                // SAFETY: a signal to a process of our own daemon.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+            }
+        }
+    }
+}
+
+/// See [`Node::with_rules`].
+pub struct Rules<'a>(&'a Node);
+
+impl Drop for Rules<'_> {
+    fn drop(&mut self) {
+        self.0.set("");
+    }
+}
+
+/// An empty folder of a node's, where calls meet.
+pub fn meeting(node: &Node, name: &str) -> PathBuf {
+    let folder = node.dir.join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// Waits until as many calls are at a meeting; at most ten seconds.
+pub fn await_meeting(folder: &Path, calls: usize) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while std::fs::read_dir(folder).expect("the folder").count() < calls {
+        assert!(Instant::now() < end, "nobody came to {}", folder.display());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// All devices, in the order of the nodes.
+pub fn devices() -> Vec<cl_device_id> {
+    let mut platform = null_mut();
+    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
+    let mut count = 0;
+    let all = CL_DEVICE_TYPE_ALL;
+    ok!(clGetDeviceIDs(platform, all, 0, null_mut(), &raw mut count));
+    let mut devices = vec![null_mut(); count as usize];
+    let to = devices.as_mut_ptr();
+    ok!(clGetDeviceIDs(platform, all, count, to, null_mut()));
+    devices
+}
+
+/// A context over devices.
+pub fn context_over(devices: &[cl_device_id]) -> cl_context {
+    let count = devices.len() as cl_uint;
+    make!(clCreateContext(
+        null(),
+        count,
+        devices.as_ptr(),
+        None,
+        null_mut()
+    ))
+    .expect("a context")
+}
