@@ -237,7 +237,8 @@ fn one_notification_comes_when_the_last_node_is_done() {
 #[test]
 fn a_build_that_fails_on_one_node_leaves_the_others_usable() {
     let stage = stage();
-    let source = format!("{PLAIN}\n#ifdef __OPENCL_VERSION__\nconstant int broken = missing;\n#endif\n");
+    let source =
+        format!("{PLAIN}\n#ifdef __OPENCL_VERSION__\nconstant int broken = missing;\n#endif\n");
     let over = over(&[stage.pocl, stage.alpha], &source);
     assert_eq!(build_for(over.program, &[], ""), CL_BUILD_PROGRAM_FAILURE);
     assert_eq!(status(over.program, stage.pocl), CL_BUILD_ERROR);
