@@ -10,13 +10,15 @@ use std::sync::Arc;
 use causeway_proto::command::{KernelArg, NdRange, enqueue::Operation};
 use causeway_proto::id::KernelId;
 use cl_headers::types::{
-    CL_INVALID_PROGRAM_EXECUTABLE, CL_MISALIGNED_SUB_BUFFER_OFFSET, CL_OUT_OF_RESOURCES,
+    CL_INVALID_PROGRAM_EXECUTABLE, CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_TYPE_CONST,
+    CL_MEM_READ_ONLY, CL_MISALIGNED_SUB_BUFFER_OFFSET, CL_OUT_OF_RESOURCES,
 };
 use parking_lot::MutexGuard;
 
 use super::args::{Captured, Known};
 use super::signature::Declared;
 use super::{Kernel, Limits, Range, State};
+use crate::coherence::ArgumentKind;
 use crate::error::{ClResult, Status, require};
 use crate::stub::{Buffer, Device, Event, Queue, Site, Submission};
 
@@ -163,12 +165,24 @@ impl Snapshot {
         self.range.is_empty()
     }
 
-    /// The buffers among its arguments, each with how the kernel declares it (none when some node does
-    /// not say). A buffer that is two arguments comes twice.
-    pub fn buffers(&self) -> impl Iterator<Item = (&Arc<Buffer>, Option<Declared>)> {
-        let declared = self.kernel.signature.args.iter();
+    /// The buffers among its arguments, each with what is known of how the kernel uses it: nothing, where
+    /// some node does not tell how the argument was declared. A buffer that is two arguments comes twice.
+    pub fn buffers(&self) -> impl Iterator<Item = (&Arc<Buffer>, ArgumentKind)> {
+        let declared = self.kernel.signature.args.iter().map(|arg| arg.declared);
         let args = self.args.iter().zip(declared);
-        args.filter_map(|(arg, of)| Some((arg.buffer()?, of.declared)))
+        args.filter_map(|(arg, declared)| {
+            let buffer = arg.buffer()?;
+            Some((buffer, kind_of(buffer, declared)))
+        })
+    }
+}
+
+fn kind_of(buffer: &Buffer, declared: Option<Declared>) -> ArgumentKind {
+    let is_const = |of: Declared| of.type_qualifier & u64::from(CL_KERNEL_ARG_TYPE_CONST) != 0;
+    ArgumentKind {
+        constant: declared.is_some_and(|of| of.address_qualifier == CL_KERNEL_ARG_ADDRESS_CONSTANT),
+        pointer_to_const: declared.is_some_and(is_const),
+        read_only: buffer.flags() & CL_MEM_READ_ONLY != 0,
     }
 }
 
