@@ -15,6 +15,7 @@
 //! The paper's experiments, one command each, are ordinary OpenCL programs over several nodes:
 //! - [`mandelbrot`]: one picture on 1 to 16 nodes, and by MPI.
 //! - [`osem`]: the reconstruction of a PET image on 1 to 4 nodes.
+//! - [`transfer`]: 1 to 1024 MiB over a link of a given rate, beside iperf3.
 //! - [`devices`]: the side of such a program; [`nodes`]: the daemons on loopback that it runs over.
 //! - [`experiment`], [`bars`], [`png`], [`dealing`]: what they share.
 //!
@@ -37,6 +38,7 @@ mod rows;
 mod runner;
 mod setup;
 mod socket;
+mod transfer;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,6 +70,11 @@ enum Verb {
     /// The reconstruction itself; started by the experiment
     #[command(hide = true)]
     OsemProgram(osem::program::Arguments),
+    /// The paper's transfers over links of 1 and 10 Gbit/s, beside iperf3; needs root
+    Transfer(transfer::Options),
+    /// The transfers themselves; started by the experiment
+    #[command(hide = true)]
+    TransferProgram(transfer::program::Arguments),
     /// The Mandelbrot itself; started by the experiment
     #[command(hide = true)]
     MandelbrotProgram(mandelbrot::program::Arguments),
@@ -125,6 +132,8 @@ fn main() -> ExitCode {
         Verb::MandelbrotProgram(arguments) => mandelbrot::program::run(&arguments),
         Verb::Osem(options) => osem::run(&options),
         Verb::OsemProgram(arguments) => osem::program::run(&arguments),
+        Verb::Transfer(options) => transfer::run(&options),
+        Verb::TransferProgram(arguments) => transfer::program::run(&arguments),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))
             .map_err(Into::into),

@@ -117,9 +117,19 @@ impl Build {
         command.args(["--listen", "127.0.0.1:0", "--log", "warn"]);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         set_vendors(&mut command, vendors);
-        let mut daemon = Process::start(&mut command)?;
+        Build::listening(&mut command)
+    }
+
+    /// Starts a daemon as the command says; where it listens.
+    pub(crate) fn listening(command: &mut Command) -> io::Result<(Process, String)> {
+        let mut daemon = Process::start(command)?;
         let address = daemon.address()?;
         Ok((daemon, address))
+    }
+
+    /// This program.
+    pub(crate) fn own_path(&self) -> io::Result<PathBuf> {
+        std::env::current_exe()
     }
 
     /// This program again, in another role, on the platform of `vendors`; through Causeway when
@@ -130,7 +140,7 @@ impl Build {
         vendors: Option<&Path>,
         config: Option<&Path>,
     ) -> io::Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(self.own_path()?);
         command.arg(role).env_remove("CAUSEWAY_SERVERS");
         set_vendors(&mut command, vendors);
         if let Some(config) = config {
