@@ -28,7 +28,7 @@ const NODES: [Drivers; 5] = [
         "[[device]]\nname = \"Beta\"\ncount = 2\n[[device]]\nname = \"Other\"\nplatform = 1",
     ),
     // Of this one workers are killed, of the next one the daemon.
-    Drivers::Fake("[[device]]\nname = \"Gamma\""),
+    Drivers::Fake("[[device]]\nname = \"Gamma\"\nfp64 = false"),
     Drivers::Fake("[[device]]\nname = \"Delta\""),
     Drivers::System,
 ];
@@ -618,6 +618,59 @@ fn a_node_that_is_lost_during_a_build_fails_it_for_its_devices_only() {
     assert_eq!(verdicts, [CL_DEVICE_NOT_AVAILABLE, CL_SUCCESS]);
     ok!(clReleaseProgram(program));
     ok!(clReleaseContext(context));
+}
+
+fn extensions(tell: impl Fn(size_t, *mut c_void) -> cl_int) -> Vec<String> {
+    let mut bytes = vec![0u8; 1 << 14];
+    assert_eq!(tell(bytes.len(), bytes.as_mut_ptr().cast()), CL_SUCCESS);
+    let text = CStr::from_bytes_until_nul(&bytes).expect("a C string");
+    let text = text.to_str().expect("UTF-8");
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_platform_has_the_extensions_that_all_devices_have() {
+    let stage = stage();
+    let mut platform = null_mut();
+    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
+    let name = CL_PLATFORM_EXTENSIONS;
+    let told =
+        extensions(|room, to| code!(clGetPlatformInfo(platform, name, room, to, null_mut())));
+    let of_devices = devices().into_iter().map(|device| {
+        let name = CL_DEVICE_EXTENSIONS;
+        extensions(|room, to| code!(clGetDeviceInfo(device, name, room, to, null_mut())))
+    });
+    let of_devices: Vec<_> = of_devices.collect();
+    let common = of_devices[0]
+        .iter()
+        .filter(|one| of_devices.iter().all(|all| all.contains(one)));
+    let expected = ["cl_khr_icd", "cl_wwu_server"].into_iter();
+    let expected: Vec<&str> = expected.chain(common.map(String::as_str)).collect();
+    assert_eq!(told, expected);
+    assert!(expected.len() > 2);
+    // Gamma has none.
+    assert!(of_devices[0].iter().any(|one| one == "cl_khr_fp64"));
+    assert!(!told.iter().any(|one| one == "cl_khr_fp64"));
+    drop(stage);
+}
+
+#[test]
+fn the_hint_to_unload_compilers_reaches_the_nodes_in_use_and_harms_nothing() {
+    let stage = stage();
+    let over = over(&[stage.alpha, stage.other], PLAIN);
+    let unloaded = || [0, 1].map(|node| stage.nodes[node].count("clUnloadPlatformCompiler"));
+    let before = unloaded();
+    let mut platform = null_mut();
+    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
+    ok!(clUnloadPlatformCompiler(platform));
+    assert_eq!(build_for(over.program, &[], ""), CL_SUCCESS);
+    // The build came behind; both drivers of the second node were told.
+    assert_eq!(unloaded(), [before[0] + 1, before[1] + 2]);
+    let unknown = std::ptr::without_provenance_mut(64);
+    assert_eq!(
+        code!(clUnloadPlatformCompiler(unknown)),
+        CL_INVALID_PLATFORM
+    );
 }
 
 #[test]

@@ -45,29 +45,36 @@ fn answer(name: cl_platform_info, info: Info) -> ClResult<Answered> {
         }
         CL_PLATFORM_NAME => info.give_str("Causeway"),
         CL_PLATFORM_VENDOR => info.give_str("Causeway"),
-        CL_PLATFORM_EXTENSIONS => info.give_str(&extension_names()),
+        CL_PLATFORM_EXTENSIONS => {
+            let names: Vec<String> = extensions().into_iter().map(|(name, _)| name).collect();
+            info.give_str(&names.join(" "))
+        }
         CL_PLATFORM_ICD_SUFFIX_KHR => info.give_str("CSWY"),
         // OpenCL 3.0: no timer that all devices share with the host.
         CL_PLATFORM_HOST_TIMER_RESOLUTION => info.give(0u64),
         CL_PLATFORM_NUMERIC_VERSION => info.give(version(3, 0, 0)),
         CL_PLATFORM_EXTENSIONS_WITH_VERSION => {
-            let entries = extensions().map(|(name, version)| name_version(name, version));
-            info.give_bytes(&entries.concat())
+            let entries = extensions();
+            let entries = entries
+                .iter()
+                .map(|(name, version)| name_version(name, *version));
+            info.give_bytes(&entries.collect::<Vec<_>>().concat())
         }
         _ => fail(CL_INVALID_VALUE),
     }
 }
 
-// The platform's own; of a device's extensions each device tells.
-fn extensions() -> [(&'static str, cl_version); 2] {
-    [
+/// The platform's own, and those that all devices have ("must be reported here").
+fn extensions() -> Vec<(String, cl_version)> {
+    let own = [
         ("cl_khr_icd", loader::icd_version()),
         (CL_WWU_SERVER_EXTENSION_NAME, server::VERSION),
-    ]
-}
-
-fn extension_names() -> String {
-    extensions().map(|(name, _)| name).join(" ")
+    ];
+    let own = own.map(|(name, version)| (name.to_owned(), version));
+    let common = Platform::get().map(|platform| platform.common_extensions());
+    own.into_iter()
+        .chain(common.into_iter().flatten())
+        .collect()
 }
 
 /// `CL_MAKE_VERSION`.

@@ -119,9 +119,62 @@ pub(super) fn filter_versions(bytes: &[u8], keep: impl Fn(&str) -> bool) -> Vec<
         .collect()
 }
 
+/// `CL_MAKE_VERSION(1, 0, 0)`.
+const FIRST: cl_version = 1 << 22;
+
+/// What all of some devices have, each told by its `CL_DEVICE_EXTENSIONS` and
+/// `CL_DEVICE_EXTENSIONS_WITH_VERSION` (empty for devices that do not tell versions): in the order of the
+/// first, each in the lowest version.
+#[must_use]
+pub(super) fn common(devices: &[(&str, &[u8])]) -> Vec<(String, cl_version)> {
+    let Some((first, _)) = devices.first() else {
+        return Vec::new();
+    };
+    let mut all: Vec<(String, cl_version)> = Vec::new();
+    for name in first.split_whitespace() {
+        let versions = devices.iter().map(|(names, versions)| {
+            let there = names.split_whitespace().any(|other| other == name);
+            there.then(|| version_in(versions, name).unwrap_or(FIRST))
+        });
+        let versions: Option<Vec<cl_version>> = versions.collect();
+        let lowest = versions.and_then(|of| of.into_iter().min());
+        if let Some(version) = lowest.filter(|_| all.iter().all(|(known, _)| known != name)) {
+            all.push((name.to_owned(), version));
+        }
+    }
+    all
+}
+
+fn version_in(versions: &[u8], name: &str) -> Option<cl_version> {
+    let mut entries = versions.chunks_exact(size_of::<cl_name_version>());
+    entries.find_map(|entry| {
+        let (version, rest) = entry.split_first_chunk()?;
+        let end = rest.iter().position(|&byte| byte == 0)?;
+        (&rest[..end] == name.as_bytes()).then(|| cl_version::from_ne_bytes(*version))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn entry_of(version: cl_version, name: &str) -> Vec<u8> {
+        let mut bytes = version.to_ne_bytes().to_vec();
+        bytes.extend(name.bytes());
+        bytes.resize(size_of::<cl_name_version>(), 0);
+        bytes
+    }
+
+    #[test]
+    fn what_all_devices_have_is_common_in_the_lowest_version() {
+        let newer = [entry_of(FIRST + 7, "a"), entry_of(FIRST + 1, "ab")].concat();
+        let older = entry_of(FIRST + 3, "a");
+        let told = common(&[("ab a c", &newer), ("c a  b", &older), ("a c", &newer)]);
+        assert_eq!(told, [("a".to_owned(), FIRST + 3), ("c".to_owned(), FIRST)]);
+        assert_eq!(common(&[]), []);
+        assert_eq!(common(&[("a", &newer), ("", &[])]), []);
+        assert_eq!(common(&[("a a", &[])]).len(), 1, "no repeats");
+    }
 
     #[test]
     fn what_needs_the_host_is_dropped_and_the_order_kept() {

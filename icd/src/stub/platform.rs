@@ -8,15 +8,20 @@
 //! that their devices' handles stay what they are.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use causeway_proto::command::{UnloadCompiler, command::Kind};
 use cl_headers::server::CL_CONNECTION_FAILURE_WWU;
-use cl_headers::types::{CL_INVALID_OPERATION, CL_INVALID_VALUE};
+use cl_headers::types::{
+    CL_DEVICE_EXTENSIONS, CL_DEVICE_EXTENSIONS_WITH_VERSION, CL_INVALID_OPERATION,
+    CL_INVALID_VALUE, cl_version,
+};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::device::Device;
-use super::{Binding, Server};
+use super::{Binding, Server, extensions};
 use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::transport::{self, Reply};
@@ -73,6 +78,36 @@ impl Platform {
         let servers = self.servers.read();
         let connected = servers.iter().filter(|server| server.is_connected());
         connected.flat_map(|server| server.devices()).collect()
+    }
+
+    /// The extensions that all devices have, with the lowest version: those that every platform must report
+    /// as its own besides. Asks as [`Platform::devices`] does.
+    #[must_use]
+    pub fn common_extensions(&self) -> Vec<(String, cl_version)> {
+        let devices = self.devices();
+        let told = devices.iter().map(|device| {
+            let versions = device.info(CL_DEVICE_EXTENSIONS_WITH_VERSION);
+            let versions = versions.and_then(Result::ok).map_or(&[][..], |bytes| bytes);
+            (device.text(CL_DEVICE_EXTENSIONS), versions)
+        });
+        extensions::common(&told.collect::<Vec<_>>())
+    }
+
+    /// `clUnloadPlatformCompiler`: passes the hint on to the nodes' drivers, as far as the program has
+    /// sessions with them. Waits for nothing.
+    pub fn unload_compiler(&self) {
+        let servers = self.servers.read().clone();
+        for server in servers {
+            let Some(session) = server.node().live_session() else {
+                continue;
+            };
+            let devices = server.devices();
+            let platforms: BTreeSet<u32> = devices.iter().map(|of| of.platform().0).collect();
+            for platform in platforms {
+                // A lost session has nothing loaded.
+                let _ = session.send(&Kind::UnloadCompiler(UnloadCompiler { platform }));
+            }
+        }
     }
 
     /// The server of a device.

@@ -192,6 +192,16 @@ impl Node {
         }
     }
 
+    /// The session that there is, if it is not lost; none while one is being opened.
+    #[must_use]
+    pub fn live_session(&self) -> Option<Arc<Session>> {
+        if fork::is_child() {
+            return None;
+        }
+        let session = self.session.try_lock()?;
+        session.clone().filter(|session| !session.has_failed())
+    }
+
     /// Ends the session, as a loss would, and opens none until [`Node::connect`].
     pub fn disconnect(&self) {
         self.disconnected.store(true, Ordering::Release);

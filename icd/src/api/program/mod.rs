@@ -179,8 +179,8 @@ entry_points! {
     }
 
     fn clUnloadPlatformCompiler(platform: cl_platform_id) {
-        // A hint; the nodes' compilers serve others too.
-        handle::resolve::<Platform>(platform).map(drop)
+        handle::resolve::<Platform>(platform)?.unload_compiler();
+        Ok(())
     }
 }
 
