@@ -34,6 +34,8 @@ ids! {
     EventId(u64);
     /// A sampler.
     SamplerId(u64);
+    /// The path between the workers of two sessions; 0: a worker's path to itself.
+    LinkId(u64);
     /// A question that awaits an answer.
     RequestId(u64);
     /// Position of a platform in a node's inventory.

@@ -18,6 +18,15 @@ pub const BULK_CHUNK: usize = 1 << 20;
 /// Bulk connections of one session.
 pub const MAX_BULK_CONNECTIONS: u32 = 8;
 
+/// Links that one session may ever be told of.
+pub const MAX_LINKS: usize = 1024;
+
+/// Addresses under which the other end of a link may be looked for.
+pub const MAX_LINK_ADDRESSES: usize = 32;
+
+/// Connections for bulk data of one link; it has one more, for events.
+pub const LINK_LANES: u8 = 2;
+
 /// Events in one wait list, devices in one list, arguments of one kernel and the like.
 pub const MAX_LIST: usize = 1 << 16;
 

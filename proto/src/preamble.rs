@@ -37,6 +37,9 @@ pub const WORKER_PROOF: usize = 32;
 /// Bytes of a nonce.
 pub const NONCE: usize = 32;
 
+/// The lane of a link's connection for events; its others count from 0.
+pub const EVENT_LANE: u8 = 255;
+
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -49,7 +52,7 @@ pub enum Purpose {
     Bulk = 3,
     /// Heartbeats: the worker sends one zero byte an interval; the client sends nothing.
     Pulse = 4,
-    /// Bulk data between two workers of one session.
+    /// Bulk data, or words about events ([`EVENT_LANE`]), between the workers of two sessions.
     Peer = 5,
 }
 
@@ -143,6 +146,9 @@ pub enum Verdict {
     /// The secret was not proved.
     #[error("the session's secret was not proved")]
     Unproved = 5,
+    /// The client has not told this end of the link (yet).
+    #[error("the node does not know this link")]
+    UnknownLink = 6,
 }
 
 /// The node's answer to a preamble.
@@ -202,6 +208,7 @@ impl Greeting {
             3 => Verdict::UnknownSession,
             4 => Verdict::TooMany,
             5 => Verdict::Unproved,
+            6 => Verdict::UnknownLink,
             _ => Verdict::Malformed,
         };
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);

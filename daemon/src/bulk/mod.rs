@@ -28,7 +28,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
-use causeway_proto::id::EventId;
+use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
@@ -124,6 +124,29 @@ impl Engine {
             }
         }
         lane::start(shared, lane, socket);
+    }
+
+    /// Takes a lane of a link that has come up.
+    pub(crate) fn attach_peer(
+        &self,
+        _shared: &Arc<Shared>,
+        link: LinkId,
+        incarnation: u64,
+        lane: u8,
+        socket: TcpStream,
+    ) {
+        tracing::debug!(?link, incarnation, lane, "a lane that nothing uses");
+        self.lanes.lock().push(socket);
+    }
+
+    /// A link that was up is not any more.
+    pub(crate) fn link_failed(&self, _shared: &Arc<Shared>, link: LinkId, reason: &str) {
+        tracing::debug!(?link, reason, "nothing used it");
+    }
+
+    /// What belongs to the link goes over the client's connections.
+    pub(crate) fn route_via_client(&self, _shared: &Arc<Shared>, link: LinkId) {
+        tracing::debug!(?link, "nothing to route");
     }
 
     /// A command that will not run: if the client holds bytes for it, they are not wanted.

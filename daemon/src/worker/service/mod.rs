@@ -6,7 +6,7 @@
 //! reason to end.
 //!
 //! What it is not: it knows no command. Invariant: nothing that a socket says reaches the session
-//! before the session's secret was proved on it.
+//! before the session's secret, or the link's for another worker's connection, was proved on it.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -15,6 +15,7 @@ mod direct_events;
 mod ending;
 mod grpc;
 mod grpc_service;
+mod peer;
 mod proof;
 mod pulse;
 mod sockets;

@@ -1,23 +1,19 @@
 //! Greeting and proof on a fresh connection, and the settings of its socket.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
     self, BadPreamble, CLIENT_PROOF, Greeting, PREAMBLE, Preamble, Purpose, Verdict,
 };
-use rustix::net::sockopt;
 
-use crate::sys;
 use crate::worker::connection::Connection;
+use crate::worker::socket::{self, read_within, write_within};
 
 /// For the client's part of the proof.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// Interactive traffic; the highest that needs no privilege.
-const PRIORITY: i32 = 6;
 
 /// A connection was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +23,18 @@ pub(super) enum Refused {
     #[error(transparent)]
     Verdict(#[from] Verdict),
     #[error("connection: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     #[error("the client was too slow to prove the secret")]
     Slow,
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Refused {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Refused::Slow,
+            _ => Refused::Io(error),
+        }
+    }
 }
 
 /// Greets, has the secret proved, takes a place for the connection by `claim`, proves the secret.
@@ -59,8 +64,7 @@ pub(super) fn prove<Place>(
     };
     let place = claim().inspect_err(|verdict| refuse(socket, *verdict))?;
     write_within(socket, &own, deadline)?;
-    socket.set_read_timeout(None)?;
-    socket.set_write_timeout(None)?;
+    socket::no_limits(socket)?;
     Ok(place)
 }
 
@@ -84,18 +88,13 @@ pub(super) fn connection(
     preamble: &Preamble,
     heartbeat_limit: Duration,
 ) -> Result<Connection, Refused> {
-    let fd = socket.as_fd();
     if preamble.purpose == Purpose::Pulse {
-        let milliseconds = u32::try_from(heartbeat_limit.as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(fd, milliseconds).map_err(io::Error::from)?;
+        socket::give_up_after(&socket, heartbeat_limit)?;
     } else {
-        keep_alive(fd).map_err(io::Error::from)?;
+        socket::keep_alive(&socket)?;
     }
     if preamble.purpose != Purpose::Bulk {
-        // A hint to the first hop; some containers forbid it.
-        if let Err(error) = sys::set_priority(fd, PRIORITY) {
-            tracing::debug!(%error, "SO_PRIORITY");
-        }
+        socket::hurry(&socket);
     }
     Ok(match preamble.purpose {
         Purpose::Commands => Connection::Commands(socket),
@@ -105,48 +104,7 @@ pub(super) fn connection(
             socket,
         },
         Purpose::Pulse => Connection::Pulse(socket),
+        // The session's links take their own.
         Purpose::Peer => return Err(Verdict::Malformed.into()),
     })
-}
-
-fn keep_alive(fd: impl AsFd) -> rustix::io::Result<()> {
-    let second = Duration::from_secs(1);
-    sockopt::set_tcp_keepidle(&fd, second)?;
-    sockopt::set_tcp_keepintvl(&fd, second)?;
-    sockopt::set_tcp_keepcnt(&fd, 4)?;
-    sockopt::set_socket_keepalive(&fd, true)
-}
-
-fn left(deadline: Instant) -> Result<Duration, Refused> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        Err(Refused::Slow)
-    } else {
-        Ok(left)
-    }
-}
-
-fn write_within(mut socket: &TcpStream, bytes: &[u8], deadline: Instant) -> Result<(), Refused> {
-    // A fresh connection's buffer holds far more than this; the limit is for a peer that closed its
-    // window from the start.
-    socket.set_write_timeout(Some(left(deadline)?))?;
-    Ok(socket.write_all(bytes)?)
-}
-
-fn read_within(
-    mut socket: &TcpStream,
-    mut into: &mut [u8],
-    deadline: Instant,
-) -> Result<(), Refused> {
-    while !into.is_empty() {
-        socket.set_read_timeout(Some(left(deadline)?))?;
-        match socket.read(into) {
-            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-            Ok(n) => into = &mut into[n..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Refused::Slow),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }

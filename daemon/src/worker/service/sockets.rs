@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
+use causeway_proto::preamble::{PREAMBLE, Preamble, Purpose, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::ending::Ending;
 use super::stage::Stage;
-use super::{named, proof, pulse};
+use super::{named, peer, proof, pulse};
 use crate::handover::{self, Assignment, ToWorker};
 use crate::worker::confine;
 use crate::worker::connection::Connection;
@@ -103,20 +103,33 @@ fn next(
 fn take(
     stage: &Arc<Stage>,
     commands: &mpsc::Sender<Connection>,
-    preamble: [u8; PREAMBLE],
+    bytes: [u8; PREAMBLE],
     socket: TcpStream,
 ) {
-    let Some(proving) = stage.begin_proof() else {
+    // The supervisor has decoded it before.
+    let Ok(preamble) = Preamble::decode(&bytes) else {
+        proof::refuse(&socket, Verdict::Malformed);
+        return;
+    };
+    let Some(proving) = stage.begin_proof(preamble.purpose) else {
         proof::refuse(&socket, Verdict::TooMany);
         return;
     };
     let (stage, commands) = (Arc::clone(stage), commands.clone());
     let spawned = named("proof", move || {
-        let proved = prove(&stage, &preamble, socket);
-        drop(proving);
-        match proved {
-            Ok(connection) => attach(&stage, &commands, connection),
-            Err(error) => tracing::debug!(%error, "a connection was not taken"),
+        let taken = if preamble.purpose == Purpose::Peer {
+            peer::prove(&stage, &preamble, &bytes, &socket).map(|proved| {
+                drop(proving);
+                proved.attach(socket);
+            })
+        } else {
+            prove(&stage, &preamble, &bytes, socket).map(|connection| {
+                drop(proving);
+                attach(&stage, &commands, connection);
+            })
+        };
+        if let Err(error) = taken {
+            tracing::debug!(%error, purpose = ?preamble.purpose, "a connection was not taken");
         }
     });
     if let Err(error) = spawned {
@@ -126,30 +139,27 @@ fn take(
 
 fn prove(
     stage: &Arc<Stage>,
+    preamble: &Preamble,
     bytes: &[u8; PREAMBLE],
     socket: TcpStream,
 ) -> Result<Connection, proof::Refused> {
-    // The supervisor has decoded it before.
-    let preamble = Preamble::decode(bytes)?;
-    let assignment = stage
-        .assignment()
-        .filter(|assignment| assignment.id == preamble.session)
-        .ok_or(proof::Refused::Verdict(Verdict::UnknownSession));
-    let free = assignment.and_then(|assignment| {
-        stage.has_place(&preamble)?;
+    let assignment = assignment(stage, preamble).and_then(|assignment| {
+        stage.has_place(preamble)?;
         Ok(assignment)
     });
-    let assignment = free.inspect_err(|refused| {
-        if let proof::Refused::Verdict(verdict) = refused {
-            proof::refuse(&socket, *verdict);
-        }
-    })?;
-    let place = proof::prove(&socket, &assignment.secret, bytes, || {
-        stage.claim(&preamble)
-    })?;
-    let connection = proof::connection(socket, &preamble, assignment.heartbeat_limit)?;
+    let assignment = assignment.inspect_err(|verdict| proof::refuse(&socket, *verdict))?;
+    let place = proof::prove(&socket, &assignment.secret, bytes, || stage.claim(preamble))?;
+    let connection = proof::connection(socket, preamble, assignment.heartbeat_limit)?;
     place.keep();
     Ok(connection)
+}
+
+/// The assignment, if it is of the session that the connection names.
+pub(super) fn assignment(stage: &Stage, preamble: &Preamble) -> Result<Arc<Assignment>, Verdict> {
+    stage
+        .assignment()
+        .filter(|assignment| assignment.id == preamble.session)
+        .ok_or(Verdict::UnknownSession)
 }
 
 /// Puts a proved connection where it belongs. This thread becomes the pulse's.

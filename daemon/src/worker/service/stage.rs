@@ -4,6 +4,7 @@
 //! claimed twice.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Preamble, Purpose, Verdict};
@@ -15,6 +16,8 @@ use crate::worker::session::Session;
 
 /// Connections at once that have not proved the secret yet.
 const MAX_PROVING: usize = 32;
+/// The same, of other workers: each may wait for the client's word of its link.
+const MAX_PEERS_PROVING: usize = 64;
 
 pub(super) struct Stage {
     state: Mutex<State>,
@@ -31,6 +34,17 @@ struct State {
     pulse: bool,
     lanes: u64,
     proving: usize,
+    peers_proving: usize,
+}
+
+impl State {
+    /// How many connections of the purpose are proving the secret, and the most that may.
+    fn proving(&mut self, purpose: Purpose) -> (&mut usize, usize) {
+        match purpose {
+            Purpose::Peer => (&mut self.peers_proving, MAX_PEERS_PROVING),
+            _ => (&mut self.proving, MAX_PROVING),
+        }
+    }
 }
 
 impl Stage {
@@ -79,18 +93,29 @@ impl Stage {
         }
     }
 
+    /// The same with a limit.
+    pub(super) fn session_by(&self, deadline: Instant) -> Option<Arc<Session>> {
+        let mut state = self.state.lock();
+        while state.session.is_none() && !self.changed.wait_until(&mut state, deadline).timed_out()
+        {
+        }
+        state.session.clone()
+    }
+
     /// Whether the command connection has come.
     pub(super) fn has_commands(&self) -> bool {
         self.state.lock().commands
     }
 
     /// Room for one more connection that is about to prove the secret.
-    pub(super) fn begin_proof(self: &Arc<Self>) -> Option<Proving> {
+    pub(super) fn begin_proof(self: &Arc<Self>, purpose: Purpose) -> Option<Proving> {
         let mut state = self.state.lock();
-        (state.proving < MAX_PROVING).then(|| {
-            state.proving += 1;
-            Proving(Arc::clone(self))
-        })
+        let (proving, most) = state.proving(purpose);
+        if *proving == most {
+            return None;
+        }
+        *proving += 1;
+        Some(Proving(Arc::clone(self), purpose))
     }
 
     /// Whether a connection for this purpose could be taken now.
@@ -165,17 +190,17 @@ fn place(state: &State, preamble: &Preamble) -> Result<Place, Verdict> {
             let known = lane < assignment.bulk_connections;
             free(known && state.lanes & bit == 0, Place::Lane(bit))
         }
-        // Workers do not talk to each other yet.
+        // Other workers have no place here; each link of the session has places of its own.
         Purpose::Peer => Err(Verdict::Malformed),
     }
 }
 
 /// One connection is proving the secret.
-pub(super) struct Proving(Arc<Stage>);
+pub(super) struct Proving(Arc<Stage>, Purpose);
 
 impl Drop for Proving {
     fn drop(&mut self) {
-        self.0.state.lock().proving -= 1;
+        *self.0.state.lock().proving(self.1).0 -= 1;
     }
 }
 
@@ -250,10 +275,12 @@ mod tests {
     #[test]
     fn proofs_at_once_are_limited() {
         let stage = stage();
-        let all: Vec<_> = (0..MAX_PROVING).map(|_| stage.begin_proof()).collect();
+        let begin = || stage.begin_proof(Purpose::Bulk);
+        let all: Vec<_> = (0..MAX_PROVING).map(|_| begin()).collect();
         assert!(all.iter().all(Option::is_some));
-        assert!(stage.begin_proof().is_none());
+        assert!(begin().is_none());
+        assert!(stage.begin_proof(Purpose::Peer).is_some());
         drop(all);
-        assert!(stage.begin_proof().is_some());
+        assert!(begin().is_some());
     }
 }

@@ -67,13 +67,11 @@ pub(crate) fn apply(
         Some(Wire::SetUserEventStatus(set)) => set_user_event_status(shared, set, runner),
         Some(Wire::Query(query)) => super::query::answer(shared, query),
         Some(Wire::UnloadCompiler(unload)) => unload_compiler(shared, unload),
-        Some(
-            Wire::AddLink(_)
-            | Wire::DialLink(_)
-            | Wire::RouteViaClient(_)
-            | Wire::CreateMirror(_)
-            | Wire::TellEvent(_),
-        ) => Err(Violation::Malformed("links are not served yet")),
+        Some(Wire::AddLink(add)) => super::links::add(shared, add),
+        Some(Wire::DialLink(dial)) => super::links::dial(shared, &dial),
+        Some(Wire::RouteViaClient(route)) => super::links::route_via_client(shared, &route),
+        Some(Wire::CreateMirror(create)) => super::mirrors::create(shared, &create),
+        Some(Wire::TellEvent(tell)) => super::mirrors::tell(shared, &tell),
         None => Err(Violation::Malformed("a command of no known kind")),
     }
 }
@@ -149,19 +147,34 @@ fn set_user_event_status(
     set: SetUserEventStatus,
     runner: &mut Runner<'_>,
 ) -> Result<(), Violation> {
-    let id = EventId(set.event);
-    let found = shared.core.lock().graph.get(id).map(Arc::clone);
-    let event = found.ok_or_else(|| Violation::Unknown(format!("{id:?}")))?;
-    if !event.is_user_event() || set.status > 0 || !event.set_status(Status(set.status)) {
-        return Err(Violation::Malformed(
-            "a status for what is no unset user event",
-        ));
+    let (id, status) = (EventId(set.event), Status(set.status));
+    let (found, may_be_over) = {
+        let core = shared.core.lock();
+        let found = core.graph.known(id).map(Arc::clone);
+        (found, Some(id) <= core.newest_mirror)
+    };
+    let Some(event) = found else {
+        // A mirror that another worker's word ended, and the client released, was here once.
+        return if may_be_over {
+            Ok(())
+        } else {
+            Err(Violation::Unknown(format!("{id:?}")))
+        };
+    };
+    if !event.is_user_event() || set.status > 0 {
+        return Err(Violation::Malformed("a status for what takes none"));
     }
-    if set.status == 0 {
-        runner.passed(&event);
-    } else {
-        runner.failed(&event);
+    let Some(told) = event.close(status) else {
+        return if event.is_mirror() {
+            Ok(())
+        } else {
+            Err(Violation::Malformed("a user event is set twice"))
+        };
+    };
+    for tell in told {
+        tell.say(status);
     }
+    runner.ended(&event, status);
     Ok(())
 }
 

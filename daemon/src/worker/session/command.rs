@@ -2,7 +2,8 @@
 //!
 //! Its life: made when the command is applied; given its native event when it was enqueued; ended
 //! once, by the driver's callback, by a failed enqueue or by a cancellation. User events are commands
-//! without a queue, ended by the client. What the client hears of the end goes to the outbox.
+//! without a queue, ended by the client; mirrors too, ended by the client or another site, whichever is
+//! first. What the client hears of the end goes to the outbox, what mirrors hear of it to their workers.
 //!
 //! Invariant: `status` is final once it is not [`OPEN`], and then the native event, if any, may still
 //! stand in native wait lists.
@@ -12,11 +13,16 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use causeway_proto::bulk::Header;
 use causeway_proto::command::Completion;
 use causeway_proto::id::EventId;
+use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
+use parking_lot::Mutex;
 
+use super::links::Link;
 use super::outbox::Outbox;
+use super::{Shared, mirrors};
 use crate::runtime::event::{Event, Listener, Times};
 
 const OPEN: i32 = 1;
@@ -26,6 +32,8 @@ const OPEN: i32 = 1;
 pub(crate) enum Kind {
     /// The client's own event.
     User,
+    /// Stands for an event of another site.
+    Mirror,
     /// A command that brings nothing back.
     Plain,
     /// A read whose bytes ride in the completion.
@@ -33,6 +41,36 @@ pub(crate) enum Kind {
     /// A bulk transfer: the bulk engine ends it when the driver and the sockets are done.
     Bulk,
 }
+
+/// A mirror that is to be ended with an event.
+pub(crate) struct Tell {
+    /// Its id, where it is.
+    pub(crate) mirror: EventId,
+    /// Where it is.
+    pub(crate) to: To,
+}
+
+/// Where a mirror is.
+pub(crate) enum To {
+    /// In this worker.
+    Here(Arc<Shared>),
+    /// At the other end of a link.
+    Peer(Arc<Link>),
+}
+
+impl Tell {
+    /// Tells it. Neither blocks nor calls the driver.
+    pub(crate) fn say(self, status: Status) {
+        match self.to {
+            To::Here(shared) => mirrors::resolve(&shared, self.mirror, status),
+            To::Peer(link) => link.say(Header::event(self.mirror, status.0)),
+        }
+    }
+}
+
+/// One event has its full number of mirrors.
+#[derive(Debug)]
+pub(crate) struct TooManyMirrors;
 
 /// A command's event.
 pub(crate) struct Command {
@@ -45,6 +83,8 @@ pub(crate) struct Command {
     // A bulk transfer's first and last native pieces, for its times.
     first: OnceLock<Arc<Event>>,
     last: OnceLock<Arc<Event>>,
+    // Whom to tell of the end.
+    tells: Mutex<Vec<Tell>>,
 }
 
 impl Command {
@@ -64,6 +104,7 @@ impl Command {
             outbox: Arc::clone(outbox),
             first: OnceLock::new(),
             last: OnceLock::new(),
+            tells: Mutex::default(),
         })
     }
 
@@ -74,7 +115,31 @@ impl Command {
 
     /// Whether the client ends it.
     pub(crate) fn is_user_event(&self) -> bool {
-        self.kind == Kind::User
+        matches!(self.kind, Kind::User | Kind::Mirror)
+    }
+
+    /// Whether others than the client may end it, too.
+    pub(crate) fn is_mirror(&self) -> bool {
+        self.kind == Kind::Mirror
+    }
+
+    /// Has a mirror told of the end, at once if it has come.
+    ///
+    /// # Errors
+    /// [`TooManyMirrors`].
+    pub(crate) fn tell(&self, tell: Tell) -> Result<(), TooManyMirrors> {
+        let mut tells = self.tells.lock();
+        // Looked at under the lock: whoever ends the event takes the list afterwards.
+        let Some(status) = self.status() else {
+            if tells.len() >= MAX_LIST {
+                return Err(TooManyMirrors);
+            }
+            tells.push(tell);
+            return Ok(());
+        };
+        drop(tells);
+        tell.say(status);
+        Ok(())
     }
 
     /// Its final status; `None` while it is open.
@@ -105,17 +170,21 @@ impl Command {
         let _ = self.last.set(event);
     }
 
-    /// The client set its user event; `false` when it was set before.
-    pub(crate) fn set_status(&self, status: Status) -> bool {
+    /// It ended; whom to tell. `None` when it had ended before.
+    pub(crate) fn close(&self, status: Status) -> Option<Vec<Tell>> {
         self.status
             .compare_exchange(OPEN, status.0, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+            .ok()?;
+        Some(std::mem::take(&mut *self.tells.lock()))
     }
 
-    /// It ended: tells the client, once.
+    /// It ended: tells its mirrors and the client, once.
     pub(crate) fn finish(self: &Arc<Self>, status: Status, message: String) {
-        if !self.set_status(status) {
+        let Some(told) = self.close(status) else {
             return;
+        };
+        for tell in told {
+            tell.say(status);
         }
         let failed = status.is_error();
         let times = if self.profiling && !failed {

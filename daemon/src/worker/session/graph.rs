@@ -19,6 +19,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use causeway_proto::id::{EventId, QueueId};
+use causeway_proto::status::Status;
 
 use super::hash::ById;
 
@@ -161,6 +162,11 @@ impl<E, C> Graph<E, C> {
         self.nodes.get(&event).filter(|n| n.named).map(|n| &n.kept)
     }
 
+    /// The same for any event whose end is still to come or that the client may name.
+    pub(crate) fn known(&self, event: EventId) -> Option<&E> {
+        self.nodes.get(&event).map(|n| &n.kept)
+    }
+
     /// Begins a queue.
     pub(crate) fn add_queue(&mut self, queue: QueueId, order: Order) {
         let begun = Queue {
@@ -291,6 +297,15 @@ impl<E, C> Graph<E, C> {
         self.held -= usize::from(held.is_some());
         self.decide(event, State::Failed, steps);
         held
+    }
+
+    /// A user event or mirror ended with this status.
+    pub(crate) fn end(&mut self, event: EventId, status: Status, steps: &mut VecDeque<Step<C>>) {
+        if status.is_error() {
+            self.failed(event, steps);
+        } else {
+            self.passed(event, steps);
+        }
     }
 
     /// The client will not name the event again.

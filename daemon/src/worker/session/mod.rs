@@ -11,11 +11,12 @@
 //! - [`objects`], [`arguments`], [`command`]: what the client's ids name;
 //! - [`graph`]: which command may go when, pure;
 //! - [`apply`], [`enqueue`], [`query`], [`program`]: the verbs; builds have threads of their own;
-//! - [`run`]: to the native queues; [`outbox`], [`printed`]: back to the client.
+//! - [`run`]: to the native queues; [`outbox`], [`printed`]: back to the client;
+//! - [`links`], [`mirrors`]: to and from the client's sessions on other nodes.
 //!
-//! Threads that enter the driver: the reading thread, the builder's, the bulk lanes', and the keeper,
-//! which releases what ended while the reading thread had nothing to do. A driver's callback thread
-//! only asks for profiling times.
+//! Threads that enter the driver: the reading thread, the builder's, the bulk lanes', the mirrors', which runs
+//! what other workers' words have freed, and the keeper, which releases what ended while the reading
+//! thread had nothing to do. A driver's callback thread only asks for profiling times.
 //!
 //! What it is not: it does not know what carries its commands. Invariants: commands are applied once
 //! each, in the order of their numbers; everything that an id names is looked up; no lock of the
@@ -28,6 +29,8 @@ pub(crate) mod command;
 pub(crate) mod enqueue;
 mod graph;
 pub(crate) mod hash;
+pub(crate) mod links;
+mod mirrors;
 pub(crate) mod objects;
 mod outbox;
 mod printed;
@@ -41,11 +44,14 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use causeway_proto::command::CommandBatch;
+use causeway_proto::id::EventId;
 use parking_lot::Mutex;
 
 use self::command::Command;
 use self::enqueue::Task;
 use self::graph::Graph;
+use self::links::{Links, Place};
+use self::mirrors::{Early, Freed};
 use self::objects::Objects;
 use self::outbox::Outbox;
 use self::printed::Printed;
@@ -115,6 +121,8 @@ pub(crate) struct Shared {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) builder: Builder,
     pub(crate) bulk: Engine,
+    pub(crate) links: Links,
+    pub(crate) freed: Freed,
     pub(crate) device_memory: Arc<AtomicU64>,
     pub(crate) core: Mutex<Core>,
 }
@@ -127,6 +135,9 @@ pub(crate) struct Core {
     pub(crate) held_bytes: usize,
     // Grows with every enqueue: numbers the changes of arguments.
     pub(crate) version: u64,
+    pub(crate) early: Early,
+    // Of the largest id: whether an unknown one may have been a mirror.
+    pub(crate) newest_mirror: Option<EventId>,
 }
 
 impl Core {
@@ -182,6 +193,8 @@ impl Session {
             outbox: Arc::clone(&outbox),
             builder: Builder::default(),
             bulk: Engine::default(),
+            links: Links::new(start.id),
+            freed: Freed::default(),
             device_memory: Arc::default(),
             core: Mutex::default(),
         });
@@ -237,11 +250,22 @@ impl Session {
         self.shared.bulk.attach(&self.shared, lane, socket);
     }
 
+    /// The links to other workers, for the connections that those open.
+    pub(crate) fn links(&self) -> &Links {
+        &self.shared.links
+    }
+
+    /// Takes a connection of another worker, which has proved its link's secret.
+    pub(crate) fn attach_peer(&self, place: Place, socket: TcpStream) {
+        place.take(&self.shared, socket);
+    }
+
     /// The client is gone or said goodbye: stop what can be stopped, within `limit`. The process exits
     /// afterwards in any case, without running destructors.
     pub fn end(&self, _limit: Duration) {
         // Nothing outlives the process: the driver's own memory, buffers and kernels go with it.
         self.shared.bulk.stop();
+        self.shared.links.stop();
     }
 }
 

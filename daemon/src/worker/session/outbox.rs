@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_proto::command::{Answer, Completion, EventBatch, Notice};
+use causeway_proto::command::{Answer, Completion, EventBatch, LinkState, Notice};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::command::Command;
@@ -157,6 +157,11 @@ impl Outbox {
     /// Something failed that no event tells.
     pub(crate) fn notice(&self, notice: Notice) {
         self.put(|state| state.batch.notices.push(notice));
+    }
+
+    /// A link is up or down.
+    pub(crate) fn link(&self, state: LinkState) {
+        self.put(|waiting| waiting.batch.links.push(state));
     }
 
     /// All commands up to `number` have been applied.

@@ -1,7 +1,8 @@
 //! Handing commands to their native queues, and what becomes runnable by that.
 //!
 //! Whoever makes a command runnable runs it, on its own thread: the thread that reads commands, or one
-//! of the bulk engine's when a transfer's last piece was enqueued. A driver's callback never does: the
+//! of the bulk engine's when a transfer's last piece was enqueued. What another worker's word makes
+//! runnable runs on a thread kept for it ([`super::mirrors`]). A driver's callback never does: the
 //! end of a native command makes nothing runnable, because the native queue holds its successors.
 //! After a run every native queue that it touched is flushed, so that no command waits for a flush
 //! that the program made long ago.
@@ -67,6 +68,22 @@ impl<'a> Runner<'a> {
         self.follow();
     }
 
+    /// Does what others have found to be runnable, then everything that this makes runnable.
+    pub(crate) fn take(&mut self, steps: VecDeque<Step<Task>>) {
+        self.steps.extend(steps);
+        self.follow();
+    }
+
+    /// A user event or mirror was ended by the client.
+    pub(crate) fn ended(&mut self, event: &Command, status: Status) {
+        self.shared
+            .core
+            .lock()
+            .graph
+            .end(event.id(), status, &mut self.steps);
+        self.follow();
+    }
+
     /// A bulk transfer's last native piece is enqueued.
     pub(crate) fn passed(&mut self, command: &Command) {
         self.shared
@@ -77,7 +94,7 @@ impl<'a> Runner<'a> {
         self.follow();
     }
 
-    /// A command or user event ended without success.
+    /// A command ended without success.
     pub(crate) fn failed(&mut self, command: &Command) {
         self.shared
             .core

@@ -1,0 +1,55 @@
+//! Connections that other workers open to this one.
+//!
+//! They prove the secret of a link, which the client has given to both ends. It may have told the other
+//! end first; then the connection waits a little for the client's word, and the other end asks again.
+//!
+//! Invariant: who knows no link's secret learns nothing but whether the session exists.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_proto::id::LinkId;
+use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
+
+use super::stage::Stage;
+use super::{proof, sockets};
+use crate::worker::session::Session;
+use crate::worker::session::links::{self, Link, Place};
+
+/// For the session to begin and to be told of the link.
+const WAIT_FOR_LINK: Duration = Duration::from_secs(1);
+
+/// A connection that has proved its link's secret.
+pub(super) struct Proved {
+    session: Arc<Session>,
+    place: Place,
+}
+
+impl Proved {
+    /// Hands it over.
+    pub(super) fn attach(self, socket: TcpStream) {
+        self.session.attach_peer(self.place, socket);
+    }
+}
+
+/// Finds the link, has its secret proved.
+pub(super) fn prove(
+    stage: &Stage,
+    preamble: &Preamble,
+    bytes: &[u8; PREAMBLE],
+    socket: &TcpStream,
+) -> Result<Proved, proof::Refused> {
+    let found = sockets::assignment(stage, preamble).and_then(|_| find(stage, preamble));
+    let (session, link) = found.inspect_err(|verdict| proof::refuse(socket, *verdict))?;
+    let place = proof::prove(socket, link.secret(), bytes, || link.claim(preamble.lane))?;
+    links::set_options(socket, preamble.lane)?;
+    Ok(Proved { session, place })
+}
+
+fn find(stage: &Stage, preamble: &Preamble) -> Result<(Arc<Session>, Arc<Link>), Verdict> {
+    let deadline = Instant::now() + WAIT_FOR_LINK;
+    let session = stage.session_by(deadline).ok_or(Verdict::UnknownLink)?;
+    let link = session.links().wait_for(LinkId(preamble.link), deadline);
+    Ok((session, link.ok_or(Verdict::UnknownLink)?))
+}

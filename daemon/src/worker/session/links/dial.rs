@@ -1,0 +1,265 @@
+//! Making a link's connections: this end's part.
+//!
+//! All addresses are tried, the next one as soon as the one before has failed or is slow, until a
+//! connection has proved the secret: an address may belong to another machine here than it does there, and
+//! then somebody else answers. The lanes go where the first connection went. Everything is bounded:
+//! [`REACH`] for finding the other end, [`LATE`] for its having been told of the link.
+//!
+//! What it is not: the other end's part is the service's, which knows its own connections.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use causeway_proto::limits::LINK_LANES;
+use causeway_proto::preamble::{
+    BadPreamble, EVENT_LANE, GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF,
+    check_worker_proof, client_proof,
+};
+
+use super::link::{Connections, Link};
+use crate::worker::session::Shared;
+use crate::worker::socket::{self, read_within, write_within};
+
+/// For some address to answer.
+const REACH: Duration = Duration::from_secs(4);
+/// For the other end to know the link, once it has answered: its drivers may still be loading.
+const LATE: Duration = Duration::from_secs(20);
+/// For one connection to come about.
+const CONNECT: Duration = Duration::from_secs(2);
+/// For greeting and proof; the other end waits half of it for its client's word of the link.
+const PROVE: Duration = Duration::from_secs(2);
+/// Before the next address is tried as well.
+const STAGGER: Duration = Duration::from_millis(100);
+/// Before one that was not ready is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+/// Characters of what is said about one address.
+const MAX_REASON: usize = 200;
+/// How many of a name's addresses are tried.
+const OF_ONE_NAME: usize = 4;
+
+/// Why one connection could not be made.
+#[derive(Debug, thiserror::Error)]
+enum NotConnected {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Verdict(#[from] Verdict),
+    #[error(transparent)]
+    Foreign(#[from] BadPreamble),
+    #[error("it does not know the link's secret")]
+    Impostor,
+}
+
+impl NotConnected {
+    /// How long after the beginning it is worth asking again.
+    fn passes_within(&self) -> Option<Duration> {
+        match self {
+            NotConnected::Verdict(Verdict::UnknownLink | Verdict::TooMany) => Some(LATE),
+            // Another machine's daemon, most likely.
+            NotConnected::Verdict(Verdict::UnknownSession) => Some(REACH / 2),
+            _ => None,
+        }
+    }
+}
+
+/// Dials in the background; the client hears how it went.
+pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
+    let (own, of) = (Arc::clone(shared), Arc::clone(link));
+    let started = std::thread::Builder::new()
+        .name("link-dial".into())
+        .spawn(move || run(&own, &of));
+    if let Err(error) = started {
+        link.not_made(shared, Instant::now(), format!("no thread: {error}"));
+    }
+}
+
+fn run(shared: &Arc<Shared>, link: &Arc<Link>) {
+    let until = Instant::now() + LATE;
+    if !link.begin_dial(until) {
+        return;
+    }
+    match dial(link) {
+        Ok(connections) => link.come_up(shared, connections),
+        Err(reason) => link.not_made(shared, until, reason),
+    }
+}
+
+/// What an address has to say.
+enum News {
+    Connected(SocketAddr, TcpStream),
+    /// Somebody is there, and is not ready.
+    NotReady,
+    Failed(String),
+}
+
+/// Set when nobody waits for an answer any more.
+struct Over(Arc<AtomicBool>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// All connections, or why there are none.
+fn dial(link: &Arc<Link>) -> Result<Connections, String> {
+    let begun = Instant::now();
+    let mut until = begun + REACH;
+    let (sender, news) = mpsc::channel();
+    let over = Over(Arc::default());
+    let mut addresses = link.addresses.iter();
+    let (mut asked, mut reasons) = (0_usize, Vec::new());
+    loop {
+        match addresses.next() {
+            Some(address) => {
+                let asking = Asking {
+                    link: Arc::clone(link),
+                    address: address.clone(),
+                    news: sender.clone(),
+                    over: Arc::clone(&over.0),
+                    begun,
+                };
+                match asking.start() {
+                    Ok(()) => asked += 1,
+                    Err(error) => reasons.push(error.to_string()),
+                }
+            }
+            None if asked == 0 => return Err(because(&reasons)),
+            None => {}
+        }
+        match news.recv_timeout(STAGGER) {
+            Ok(News::Connected(at, events)) => {
+                return lanes(link, at)
+                    .map(|lanes| Connections { events, lanes })
+                    .map_err(|error| format!("{at}: {error}"));
+            }
+            Ok(News::NotReady) => until = begun + LATE,
+            Ok(News::Failed(reason)) => {
+                asked -= 1;
+                reasons.push(reason);
+            }
+            Err(_) => {}
+        }
+        if link.is_settled() {
+            return Err("it was made otherwise".to_owned());
+        }
+        if Instant::now() >= until {
+            reasons.push("no answer in time".to_owned());
+            return Err(because(&reasons));
+        }
+    }
+}
+
+fn because(reasons: &[String]) -> String {
+    if reasons.is_empty() {
+        "no address of the other end is known".to_owned()
+    } else {
+        reasons.join("; ")
+    }
+}
+
+fn lanes(link: &Link, at: SocketAddr) -> Result<Vec<TcpStream>, NotConnected> {
+    (0..LINK_LANES)
+        .map(|lane| connect(link, at, lane))
+        .collect()
+}
+
+/// One address, asked from a thread of its own, since names may take long to resolve.
+struct Asking {
+    link: Arc<Link>,
+    address: String,
+    news: mpsc::Sender<News>,
+    over: Arc<AtomicBool>,
+    begun: Instant,
+}
+
+impl Asking {
+    fn start(self) -> io::Result<()> {
+        std::thread::Builder::new()
+            .name("link-try".into())
+            .spawn(move || self.ask())
+            .map(drop)
+    }
+
+    fn ask(&self) {
+        // If nobody listens any more, the connection closes with the message.
+        let _ = self.news.send(self.answer());
+    }
+
+    fn answer(&self) -> News {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.address);
+        let reason = match self.address.to_socket_addrs() {
+            Ok(found) => {
+                let mut reason = failed(&"the name has no address");
+                for at in found.take(OF_ONE_NAME) {
+                    match self.ask_at(at) {
+                        Ok(socket) => return News::Connected(at, socket),
+                        Err(error) => reason = failed(&error),
+                    }
+                }
+                reason
+            }
+            Err(error) => failed(&error),
+        };
+        News::Failed(reason.chars().take(MAX_REASON).collect())
+    }
+
+    fn ask_at(&self, at: SocketAddr) -> Result<TcpStream, NotConnected> {
+        loop {
+            let error = match connect(&self.link, at, EVENT_LANE) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => error,
+            };
+            let passes = error
+                .passes_within()
+                .is_some_and(|limit| self.begun.elapsed() < limit);
+            if !passes || self.over.load(Ordering::Acquire) {
+                return Err(error);
+            }
+            if !matches!(error, NotConnected::Verdict(Verdict::UnknownSession)) {
+                let _ = self.news.send(News::NotReady);
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// One connection, with the secret proved both ways. It must not be read before.
+fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<TcpStream, NotConnected> {
+    let socket = TcpStream::connect_timeout(&at, CONNECT)?;
+    super::set_options(&socket, lane)?;
+    let deadline = Instant::now() + PROVE;
+    let preamble = Preamble {
+        purpose: Purpose::Peer,
+        lane,
+        session: link.peer,
+        link: link.id.0,
+    }
+    .encode();
+    write_within(&socket, &preamble, deadline)?;
+    let mut greeting = [0; GREETING];
+    read_within(&socket, &mut greeting, deadline)?;
+    let greeting = Greeting::decode(&greeting)?;
+    if greeting.verdict != Verdict::Welcome {
+        return Err(greeting.verdict.into());
+    }
+    let ours = client_proof(&link.secret, &preamble, &greeting.nonce);
+    write_within(&socket, &ours, deadline)?;
+    let mut theirs = [0; WORKER_PROOF];
+    read_within(&socket, &mut theirs, deadline)?;
+    socket::no_limits(&socket)?;
+    if check_worker_proof(&link.secret, &preamble, &greeting.nonce, &ours, &theirs) {
+        return Ok(socket);
+    }
+    // A refusal at this point is a greeting, which is longer than a proof; what it says comes first.
+    let mut refusal = [0; GREETING];
+    refusal[..WORKER_PROOF].copy_from_slice(&theirs);
+    match Greeting::decode(&refusal) {
+        Ok(refusal) if refusal.verdict != Verdict::Welcome => Err(refusal.verdict.into()),
+        _ => Err(NotConnected::Impostor),
+    }
+}

@@ -1,0 +1,235 @@
+//! The connection of a link that carries words about events, both ways.
+//!
+//! Words are written by the thread that learned of the event's end, when the socket takes them at once; what it
+//! does not take, a thread of the link writes. They are read by a thread that does nothing else: it settles
+//! the mirror in the graph, which is plain memory, and leaves what can run by that to the session's
+//! `mirrors` thread. So no call of a driver, however long it takes, keeps a word waiting, on either end.
+//!
+//! Bulk data has connections of its own, so that no word waits behind megabytes.
+//!
+//! Invariant: [`Words::put`] never blocks, and a peer that takes nothing costs no more than [`MAX_WAITING`].
+#![forbid(unsafe_code)]
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+
+use causeway_proto::bulk::{HEADER, Header, Kind};
+use causeway_proto::status::Status;
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::worker::session::{Shared, mirrors};
+
+/// With so many bytes waiting the link is given up: its peer takes nothing.
+const MAX_WAITING: usize = 8 << 20;
+/// Turns that a calling thread takes before it leaves the rest to the writing thread.
+const TURNS: usize = 4;
+/// Words taken off the socket at once.
+const READ_AT_ONCE: usize = 256;
+
+/// The sending half.
+pub(super) struct Words {
+    socket: TcpStream,
+    state: Mutex<State>,
+    stuck: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<u8>,
+    writer: Writer,
+    closed: bool,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Writer {
+    #[default]
+    Nobody,
+    /// A thread inside [`Words::put`].
+    Somebody,
+    /// The thread in [`Words::write`].
+    Thread,
+}
+
+impl Words {
+    pub(super) fn new(socket: TcpStream) -> Words {
+        Words {
+            socket,
+            state: Mutex::default(),
+            stuck: Condvar::new(),
+        }
+    }
+
+    /// Says something. When the connection is broken, whoever reads it notices.
+    pub(super) fn put(&self, word: Header) {
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        if state.waiting.len() >= MAX_WAITING {
+            tracing::warn!("the other end of a link takes no words");
+            self.break_off(&mut state);
+            return;
+        }
+        state.waiting.extend_from_slice(&word.encode());
+        if state.writer != Writer::Nobody {
+            return;
+        }
+        state.writer = Writer::Somebody;
+        for _ in 0..TURNS {
+            let bytes = std::mem::take(&mut state.waiting);
+            drop(state);
+            let sent = send_some(&self.socket, &bytes);
+            state = self.state.lock();
+            match sent {
+                Ok(sent) if sent == bytes.len() => {}
+                Ok(sent) => {
+                    state.waiting.splice(0..0, bytes[sent..].iter().copied());
+                    break;
+                }
+                Err(_) => {
+                    self.break_off(&mut state);
+                    return;
+                }
+            }
+            if state.waiting.is_empty() {
+                state.writer = Writer::Nobody;
+                return;
+            }
+        }
+        state.writer = Writer::Thread;
+        self.stuck.notify_one();
+    }
+
+    /// Writes what callers left over, until the link ends.
+    pub(super) fn write(&self) {
+        let mut state = self.state.lock();
+        loop {
+            while state.writer != Writer::Thread && !state.closed {
+                self.stuck.wait(&mut state);
+            }
+            if state.closed {
+                return;
+            }
+            let bytes = std::mem::take(&mut state.waiting);
+            drop(state);
+            let written = (&self.socket).write_all(&bytes);
+            state = self.state.lock();
+            if written.is_err() {
+                self.break_off(&mut state);
+            } else if state.waiting.is_empty() {
+                state.writer = Writer::Nobody;
+            }
+        }
+    }
+
+    /// Nothing more will be said.
+    pub(super) fn close(&self) {
+        self.break_off(&mut self.state.lock());
+    }
+
+    fn break_off(&self, state: &mut State) {
+        state.closed = true;
+        state.waiting = Vec::new();
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.stuck.notify_one();
+    }
+}
+
+/// Sends what the socket takes at once.
+fn send_some(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::send(socket, &bytes[sent..], flags) {
+            Ok(n) => sent += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(sent)
+}
+
+/// Hears the other end until its last word; why there are no more.
+pub(super) fn hear(mut socket: &TcpStream, shared: &Arc<Shared>) -> String {
+    let mut bytes = [0; HEADER * READ_AT_ONCE];
+    let mut filled = 0;
+    loop {
+        filled += match socket.read(&mut bytes[filled..]) {
+            Ok(0) => return "the other end closed it".to_owned(),
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return error.to_string(),
+        };
+        let (words, rest) = bytes[..filled].as_chunks::<HEADER>();
+        for word in words {
+            match Header::decode(word) {
+                Ok(word) if word.kind == Kind::Event && word.status() <= 0 => {
+                    mirrors::resolve(shared, word.transfer, Status(word.status()));
+                }
+                Ok(_) => return "the other end said what is no event's end".to_owned(),
+                Err(error) => return error.to_string(),
+            }
+        }
+        let left = rest.len();
+        bytes.copy_within(filled - left..filled, 0);
+        filled = left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::id::EventId;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    fn word(n: u64) -> Header {
+        Header::event(EventId(n), 0)
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_holds_nobody_up_and_gets_all_in_order() {
+        const WORDS: u64 = 200_000;
+        let (near, mut far) = pair();
+        let words = Arc::new(Words::new(near));
+        let writer = std::thread::spawn({
+            let words = Arc::clone(&words);
+            move || words.write()
+        });
+        for n in 0..WORDS {
+            words.put(word(n));
+        }
+        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut bytes = [0; HEADER];
+        for n in 0..WORDS {
+            far.read_exact(&mut bytes).unwrap();
+            assert_eq!(Header::decode(&bytes), Ok(word(n)));
+        }
+        words.close();
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_peer_that_never_reads_is_given_up() {
+        let (near, far) = pair();
+        let words = Words::new(near);
+        let most = (MAX_WAITING / HEADER) as u64;
+        // What the kernel takes comes on top, some megabytes.
+        let given_up = (0..most * 8).any(|n| {
+            words.put(word(n));
+            words.state.lock().closed
+        });
+        assert!(given_up);
+        drop(far);
+    }
+}

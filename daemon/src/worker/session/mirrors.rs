@@ -1,0 +1,200 @@
+//! Mirrors: events that stand here for events of other sites, and the words that end them.
+//!
+//! A mirror is a node of the session's graph, like a user event. Two voices may end it: the other site's
+//! worker (or this one, for an event of another native context of its own), and the client; the first one
+//! counts, however early or late the other comes. A word may come before the client's command that makes
+//! the mirror; it is kept ([`Early`]).
+//!
+//! Who ends a mirror may be a thread that reads a link, or a driver's callback, and must not call a driver
+//! that might block. So [`resolve`] only changes the graph; what may run by that goes to the session's
+//! `mirrors` thread. The client's word is applied by the thread that reads commands, which runs what it frees,
+//! as it does for every command.
+//!
+//! What it is not: it opens no connection; see [`super::links`]. Invariant: nothing here waits.
+#![forbid(unsafe_code)]
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use causeway_proto::command::{CreateMirror, TellEvent};
+use causeway_proto::id::{EventId, LinkId};
+use causeway_proto::status::Status;
+use parking_lot::{Condvar, Mutex};
+
+use super::command::{Command, Kind, Tell, To};
+use super::enqueue::Task;
+use super::graph::Step;
+use super::hash::ById;
+use super::run::Runner;
+use super::{Shared, Violation, spawn};
+
+/// Words for mirrors that are not there. Most of them are late: the mirror has been ended by the client's
+/// word and released. One that was early and is forgotten costs time: the client's word comes as well.
+const MAX_EARLY: usize = 1 << 16;
+
+/// Words that came for unknown mirrors, the newest ones.
+#[derive(Default)]
+pub(crate) struct Early {
+    words: HashMap<EventId, Status, ById>,
+    order: VecDeque<EventId>,
+}
+
+impl Early {
+    fn keep(&mut self, mirror: EventId, status: Status) {
+        if self.words.insert(mirror, status).is_some() {
+            return;
+        }
+        self.order.push_back(mirror);
+        if self.order.len() > MAX_EARLY
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.words.remove(&oldest);
+        }
+    }
+
+    fn take(&mut self, mirror: EventId) -> Option<Status> {
+        // Its place in the order stays until it is the oldest: ids are not used twice.
+        self.words.remove(&mirror)
+    }
+}
+
+/// Held commands that mirrors have freed, on their way to the thread that runs them.
+#[derive(Default)]
+pub(crate) struct Freed {
+    steps: Mutex<Steps>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Steps {
+    waiting: VecDeque<Step<Task>>,
+    started: bool,
+}
+
+impl Freed {
+    fn put(&self, shared: &Arc<Shared>, mut steps: VecDeque<Step<Task>>) {
+        if steps.is_empty() {
+            return;
+        }
+        let mut waiting = self.steps.lock();
+        waiting.waiting.append(&mut steps);
+        if !std::mem::replace(&mut waiting.started, true) {
+            let shared = Arc::clone(shared);
+            spawn("mirrors", move || shared.freed.run(&shared));
+        }
+        drop(waiting);
+        self.wake.notify_one();
+    }
+
+    /// The `mirrors` thread.
+    fn run(&self, shared: &Arc<Shared>) {
+        loop {
+            let steps = {
+                let mut steps = self.steps.lock();
+                while steps.waiting.is_empty() {
+                    self.wake.wait(&mut steps);
+                }
+                std::mem::take(&mut steps.waiting)
+            };
+            Runner::new(shared).take(steps);
+        }
+    }
+}
+
+/// Applies [`CreateMirror`].
+///
+/// # Errors
+/// [`Violation`] when the id is in use, or there are too many objects.
+pub(crate) fn create(shared: &Arc<Shared>, create: &CreateMirror) -> Result<(), Violation> {
+    let id = EventId(create.mirror);
+    let mirror = Command::new(id, Kind::Mirror, false, &shared.outbox);
+    let mut core = shared.core.lock();
+    core.room(shared)?;
+    core.graph.add_user_event(id, Arc::clone(&mirror))?;
+    core.newest_mirror = core.newest_mirror.max(Some(id));
+    if let Some(status) = core.early.take(id) {
+        // New as it is, nobody waits for it and nobody wants to be told.
+        mirror.close(status);
+        core.graph.end(id, status, &mut VecDeque::new());
+    }
+    Ok(())
+}
+
+/// Applies [`TellEvent`].
+///
+/// # Errors
+/// [`Violation`] when event or link do not exist, or too many mirrors are to be told of one event.
+pub(crate) fn tell(shared: &Arc<Shared>, tell: &TellEvent) -> Result<(), Violation> {
+    let id = EventId(tell.event);
+    let to = if tell.link == 0 {
+        To::Here(Arc::clone(shared))
+    } else {
+        To::Peer(shared.links.find(LinkId(tell.link))?)
+    };
+    let event = shared.core.lock().graph.get(id).map(Arc::clone);
+    let event = event.ok_or_else(|| Violation::Unknown(format!("{id:?}")))?;
+    let mirror = EventId(tell.mirror);
+    event
+        .tell(Tell { mirror, to })
+        .map_err(|_| Violation::Malformed("too many mirrors of one event"))
+}
+
+/// Ends a mirror by another word than the client's, and in turn those in this worker that stand for it. May
+/// be called from anywhere where no lock of the session is held: it calls no driver and waits for nobody.
+pub(crate) fn resolve(shared: &Arc<Shared>, mirror: EventId, status: Status) {
+    // A list and no recursion, since mirrors may stand for mirrors.
+    let mut words = VecDeque::from([mirror]);
+    let mut freed = VecDeque::new();
+    while let Some(mirror) = words.pop_front() {
+        let told = {
+            let mut core = shared.core.lock();
+            let Some(event) = core.graph.known(mirror).map(Arc::clone) else {
+                core.early.keep(mirror, status);
+                continue;
+            };
+            if !event.is_mirror() {
+                tracing::warn!(event = ?mirror, "a word for what is no mirror");
+                continue;
+            }
+            let Some(told) = event.close(status) else {
+                continue;
+            };
+            core.graph.end(mirror, status, &mut freed);
+            told
+        };
+        for tell in told {
+            match tell.to {
+                To::Here(_) => words.push_back(tell.mirror),
+                To::Peer(_) => tell.say(status),
+            }
+        }
+    }
+    shared.freed.put(shared, freed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_words_are_kept_and_no_more() {
+        let mut early = Early::default();
+        let count = MAX_EARLY as u64 + 10;
+        for n in 0..count {
+            early.keep(EventId(n), Status(-1));
+            early.keep(EventId(n), Status(0));
+        }
+        assert_eq!(early.take(EventId(9)), None);
+        assert_eq!(early.take(EventId(10)), Some(Status(0)));
+        assert_eq!(early.take(EventId(10)), None);
+        assert_eq!(early.take(EventId(count - 1)), Some(Status(0)));
+        assert_eq!(early.order.len(), MAX_EARLY);
+        for n in 0..count {
+            early.keep(EventId(count + n), Status(0));
+        }
+        assert_eq!(
+            (early.order.len(), early.words.len()),
+            (MAX_EARLY, MAX_EARLY)
+        );
+    }
+}

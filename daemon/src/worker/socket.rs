@@ -1,0 +1,110 @@
+//! Settings of a connection's socket, and reads and writes with a deadline.
+//!
+//! What it is not: it knows no protocol. Invariant: a peer that drips its bytes stretches no deadline.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+
+use crate::sys;
+
+/// Interactive traffic; the highest that needs no privilege.
+const PRIORITY: i32 = 6;
+
+/// Has the kernel find out that the peer's machine is gone, within about five seconds; a peer that is
+/// stopped in a debugger has a kernel that answers.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
+    let (fd, second) = (socket.as_fd(), Duration::from_secs(1));
+    sockopt::set_tcp_keepidle(fd, second)?;
+    sockopt::set_tcp_keepintvl(fd, second)?;
+    sockopt::set_tcp_keepcnt(fd, 4)?;
+    Ok(sockopt::set_socket_keepalive(fd, true)?)
+}
+
+/// Breaks the connection when the peer has acknowledged nothing, or taken nothing, for so long.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn give_up_after(socket: &TcpStream, silence: Duration) -> io::Result<()> {
+    let milliseconds = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(socket.as_fd(), milliseconds)?)
+}
+
+/// Has packets go before bulk data's. A hint to the first hop, which some containers forbid.
+pub(super) fn hurry(socket: &TcpStream) {
+    if let Err(error) = sys::set_priority(socket.as_fd(), PRIORITY) {
+        tracing::debug!(%error, "SO_PRIORITY");
+    }
+}
+
+/// The time until `deadline`.
+///
+/// # Errors
+/// `TimedOut` when there is none.
+pub(super) fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        Err(io::ErrorKind::TimedOut.into())
+    } else {
+        Ok(left)
+    }
+}
+
+/// Writes a handshake's few bytes. A fresh connection's buffer holds far more than these; the limit is for
+/// a peer that closed its window from the start.
+///
+/// # Errors
+/// What the system says; `TimedOut` after the deadline.
+pub(super) fn write_within(
+    mut socket: &TcpStream,
+    bytes: &[u8],
+    deadline: Instant,
+) -> io::Result<()> {
+    socket.set_write_timeout(Some(left(deadline)?))?;
+    socket.write_all(bytes).map_err(timed_out)
+}
+
+/// Fills `into`.
+///
+/// # Errors
+/// As [`write_within`]; `UnexpectedEof` when the peer closed before.
+pub(super) fn read_within(
+    mut socket: &TcpStream,
+    mut into: &mut [u8],
+    deadline: Instant,
+) -> io::Result<()> {
+    while !into.is_empty() {
+        socket.set_read_timeout(Some(left(deadline)?))?;
+        match socket.read(into) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => into = &mut into[n..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(timed_out(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Ends the time limits that [`read_within`] and [`write_within`] set.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn no_limits(socket: &TcpStream) -> io::Result<()> {
+    socket.set_read_timeout(None)?;
+    socket.set_write_timeout(None)
+}
+
+// The system calls it so when a time limit of a blocking socket is over.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
