@@ -106,6 +106,8 @@ fn line_of(text: &str, byte: usize) -> usize {
 pub struct Table {
     /// Addresses to listen on.
     pub listen: Option<Vec<Spanned<String>>>,
+    /// Where other nodes may reach this one.
+    pub advertise: Option<Vec<Spanned<String>>>,
     /// See [`Flags::insecure`](super::Flags::insecure).
     pub insecure: Option<bool>,
     /// The node's name.

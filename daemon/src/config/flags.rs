@@ -12,6 +12,11 @@ pub struct Flags {
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
+    /// Tell other nodes to reach this one at HOST[:PORT] (may be given several times) [default: where it
+    /// listens]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub advertise: Vec<String>,
+
     /// Read settings from FILE [default: /etc/causeway/daemon.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

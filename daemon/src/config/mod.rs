@@ -9,7 +9,9 @@ pub mod file;
 pub mod flags;
 mod settings;
 
-pub use address::{BadAddress, is_loopback, parse_listen};
+pub use address::{
+    Advertised, BadAddress, BadAdvertised, is_loopback, parse_advertised, parse_listen,
+};
 pub use file::{BadFile, ConfigFile};
 pub use flags::Flags;
 pub use settings::{

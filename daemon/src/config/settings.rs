@@ -7,7 +7,9 @@ use std::time::Duration;
 use causeway_proto::{DAEMON_PORT, limits};
 use toml::Spanned;
 
-use super::address::{BadAddress, is_loopback, parse_listen};
+use super::address::{
+    Advertised, BadAddress, BadAdvertised, is_loopback, parse_advertised, parse_listen,
+};
 use super::file::{self, BadFile, ConfigFile};
 use super::flags::Flags;
 use crate::logging::Logging;
@@ -17,6 +19,8 @@ use crate::logging::Logging;
 pub struct Settings {
     /// Where to listen; not empty.
     pub listen: Vec<SocketAddr>,
+    /// Where other nodes may reach this one; empty: where it listens.
+    pub advertise: Vec<Advertised>,
     /// Other interfaces than loopback may be served in the clear.
     pub insecure: bool,
     /// The node's name.
@@ -105,6 +109,9 @@ pub enum BadSettings {
     /// `--listen`.
     #[error("--listen: {0}")]
     Listen(#[from] BadAddress),
+    /// `--advertise`.
+    #[error("--advertise: {0}")]
+    Advertise(#[from] BadAdvertised),
     /// A flag's number.
     #[error("{flag}: {problem}")]
     Flag {
@@ -145,6 +152,7 @@ impl Settings {
         let table = &file.table;
         let settings = Settings {
             listen: listen(flags, file)?,
+            advertise: advertise(flags, file)?,
             insecure: flags.insecure || table.insecure.unwrap_or(false),
             name: flags
                 .name
@@ -200,6 +208,19 @@ fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettin
             .collect(),
         _ => Ok(vec![SocketAddr::from(([127, 0, 0, 1], DAEMON_PORT))]),
     }
+}
+
+fn advertise(flags: &Flags, file: &ConfigFile) -> Result<Vec<Advertised>, BadSettings> {
+    if !flags.advertise.is_empty() {
+        let parsed = flags.advertise.iter().map(|text| parse_advertised(text));
+        return Ok(parsed.collect::<Result<_, _>>()?);
+    }
+    let listed = file.table.advertise.iter().flatten();
+    listed
+        .map(|text| {
+            parse_advertised(text.get_ref()).map_err(|error| file.wrong(text, &error).into())
+        })
+        .collect()
 }
 
 fn logging(flags: &Flags, file: &ConfigFile) -> Result<Logging, BadSettings> {

@@ -16,11 +16,13 @@ mod listen;
 mod node_service;
 mod notify;
 mod opening;
+mod peers;
 mod process;
 mod stop;
 mod worker;
 mod workers;
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +30,7 @@ use std::time::Instant;
 use tokio::net::TcpListener;
 
 use crate::config::{BadSettings, Settings};
+use crate::sys;
 use admission::Admission;
 use inventory::InventoryCache;
 use workers::Workers;
@@ -54,6 +57,8 @@ pub enum CannotStart {
 /// What the supervisor's tasks share.
 struct Supervisor {
     settings: Settings,
+    /// Where it listens.
+    addresses: Vec<SocketAddr>,
     /// Random for each daemon: clones of a machine share every stable identity, and two nodes taken for
     /// one would lose one's devices.
     uuid: uuid::Uuid,
@@ -74,7 +79,12 @@ struct Supervisor {
 pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStart> {
     let stop = stop::Signals::new()?;
     let listeners = listen::listeners(&settings, inherited)?;
+    let addresses = listeners
+        .iter()
+        .map(TcpListener::local_addr)
+        .collect::<Result<Vec<_>, _>>()?;
     let supervisor = Arc::new(Supervisor {
+        addresses,
         uuid: uuid::Uuid::new_v4(),
         started: Instant::now(),
         handshakes: Admission::new(settings.handshakes.limit, settings.handshakes.per_peer),
@@ -97,10 +107,6 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
 }
 
 fn serve(supervisor: &Arc<Supervisor>, listeners: Vec<TcpListener>) -> std::io::Result<()> {
-    let addresses = listeners
-        .iter()
-        .map(TcpListener::local_addr)
-        .collect::<Result<Vec<_>, _>>()?;
     let control = node_service::serve(supervisor);
     for listener in listeners {
         tokio::spawn(accept::accept(
@@ -116,12 +122,22 @@ fn serve(supervisor: &Arc<Supervisor>, listeners: Vec<TcpListener>) -> std::io::
         let supervisor = Arc::clone(supervisor);
         async move { drop(supervisor.current_inventory().await) }
     });
-    listen::announce(&addresses);
+    listen::announce(&supervisor.addresses);
     notify::notify("READY=1");
     Ok(())
 }
 
 impl Supervisor {
+    /// Where other nodes may reach this one, as of now: interfaces come and go.
+    fn peer_addresses(&self) -> Vec<String> {
+        peers::addresses(&self.addresses, &self.settings.advertise, || {
+            sys::interface_addresses().unwrap_or_else(|error| {
+                tracing::warn!(%error, "the addresses of this machine");
+                Vec::new()
+            })
+        })
+    }
+
     /// The inventory as it is now. Spare workers that have listed what is no longer so are replaced.
     async fn current_inventory(&self) -> Arc<inventory::Known> {
         let (known, changed) = self.inventory.current().await;

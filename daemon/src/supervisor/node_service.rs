@@ -70,6 +70,7 @@ impl Node for NodeService {
             node_uuid: self.0.uuid.as_bytes().to_vec().into(),
             node_name: self.0.settings.name.clone(),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+            peer_addresses: self.0.peer_addresses(),
             ..known.inventory.clone()
         }))
     }
