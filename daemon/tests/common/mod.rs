@@ -15,7 +15,7 @@ use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{Client as Who, GetInventoryRequest, Inventory, OpenSessionRequest};
 use causeway_proto::id::{EventId, SessionId, SessionSecret};
 use causeway_proto::preamble::{
-    GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, client_proof,
+    GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
 };
 use causeway_proto::region::Region;
 use causeway_proto::version::WireVersion;
@@ -28,6 +28,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub struct Daemon {
     child: Child,
     pub address: String,
+    vendors: Option<tempfile::TempDir>,
 }
 
 impl Daemon {
@@ -41,6 +42,23 @@ impl Daemon {
 
     pub fn with_arguments(arguments: &[&str]) -> Daemon {
         Daemon::run(arguments, &[])
+    }
+
+    /// With the fake driver alone, told by `settings` what to do.
+    pub fn fake(settings: &str) -> Daemon {
+        // Cargo puts the driver beside the test programs.
+        let library = std::env::current_exe()
+            .unwrap()
+            .with_file_name("libfake_opencl.so");
+        assert!(library.exists(), "{library:?}");
+        let vendors = tempfile::tempdir().unwrap();
+        std::fs::write(vendors.path().join("fake.icd"), library.to_str().unwrap()).unwrap();
+        let mut daemon = Daemon::with(&[
+            ("OCL_ICD_VENDORS", vendors.path().to_str().unwrap()),
+            ("FAKE_OPENCL_CONFIG", settings),
+        ]);
+        daemon.vendors = Some(vendors);
+        daemon
     }
 
     fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
@@ -61,7 +79,11 @@ impl Daemon {
             .strip_prefix("listening on ")
             .expect("an address")
             .to_owned();
-        Daemon { child, address }
+        Daemon {
+            child,
+            address,
+            vendors: None,
+        }
     }
 
     pub fn inventory(&self) -> Inventory {
@@ -104,6 +126,7 @@ pub struct Heard {
     pub order: Vec<Told>,
     pub answers: HashMap<u64, Answer>,
     pub notices: Vec<Notice>,
+    pub links: Vec<LinkState>,
     pub applied: u64,
     pub batches: u64,
 }
@@ -156,6 +179,23 @@ impl Session {
             next: 1,
             ids: 1,
             heard: Heard::default(),
+        }
+    }
+
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The next thing that is said about a link, after so many that were said before.
+    pub fn link_state(&mut self, link: u64, after: usize) -> LinkState {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let of = self.heard.links.iter().filter(|s| s.link == link);
+            if let Some(state) = of.skip(after).next() {
+                return state.clone();
+            }
+            assert!(Instant::now() < until, "nothing is said about link {link}");
+            assert!(self.hear(), "the session ended");
         }
     }
 
@@ -238,6 +278,7 @@ impl Session {
         }
         self.heard.batches += 1;
         self.heard.notices.extend(batch.notices);
+        self.heard.links.extend(batch.links);
         self.heard.applied = self.heard.applied.max(batch.applied);
         true
     }
@@ -470,27 +511,41 @@ fn connect(
     purpose: Purpose,
     lane: u8,
 ) -> TcpStream {
-    let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_nodelay(true).unwrap();
-    socket.set_read_timeout(Some(LIMIT)).unwrap();
     let preamble = Preamble {
         purpose,
         lane,
         session,
         link: 0,
-    }
-    .encode();
+    };
+    connect_as(address, &preamble, secret).unwrap()
+}
+
+/// A connection that has proved the secret, or why the node refused it.
+pub fn connect_as(
+    address: &str,
+    preamble: &Preamble,
+    secret: &SessionSecret,
+) -> Result<TcpStream, Verdict> {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let preamble = preamble.encode();
     socket.write_all(&preamble).unwrap();
     let mut greeting = [0; GREETING];
     socket.read_exact(&mut greeting).unwrap();
     let greeting = Greeting::decode(&greeting).unwrap();
-    assert_eq!(greeting.verdict, Verdict::Welcome);
-    socket
-        .write_all(&client_proof(secret, &preamble, &greeting.nonce))
-        .unwrap();
-    let mut proof = [0; WORKER_PROOF];
-    socket.read_exact(&mut proof).unwrap();
-    socket
+    if greeting.verdict != Verdict::Welcome {
+        return Err(greeting.verdict);
+    }
+    let ours = client_proof(secret, &preamble, &greeting.nonce);
+    socket.write_all(&ours).unwrap();
+    let mut proof = [0; GREETING];
+    socket.read_exact(&mut proof[..WORKER_PROOF]).unwrap();
+    let theirs = std::array::from_fn(|i| proof[i]);
+    if check_worker_proof(secret, &preamble, &greeting.nonce, &ours, &theirs) {
+        return Ok(socket);
+    }
+    Err(Greeting::decode(&proof).unwrap().verdict)
 }
 
 /// Reads one bulk header.
