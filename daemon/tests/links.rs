@@ -171,25 +171,20 @@ fn a_stranger_waits_a_little_and_holds_nobody_up() {
     session.ping();
     let secret = SessionSecret(SECRET);
     let begun = Instant::now();
-    let strangers: Vec<_> = (0..70)
+    // Fewer than the connections from one address that the supervisor lets say nothing.
+    let strangers: Vec<_> = (0..48)
         .map(|link| {
-            let (address, preamble) =
-                (daemon.address.clone(), preamble(&session, link, EVENT_LANE));
+            let (address, preamble) = (daemon.address.clone(), preamble(&session, link, EVENT_LANE));
             let secret = secret.clone();
             std::thread::spawn(move || connect_as(&address, &preamble, &secret).unwrap_err())
         })
         .collect();
     drop(session.lane(0));
     session.ping();
-    let verdicts: Vec<_> = strangers.into_iter().map(|s| s.join().unwrap()).collect();
+    for stranger in strangers {
+        assert_eq!(stranger.join().unwrap(), Verdict::UnknownLink);
+    }
     assert!(begun.elapsed() < Duration::from_secs(5));
-    let refused = |verdict| verdicts.iter().filter(|v| **v == verdict).count();
-    assert_eq!(
-        refused(Verdict::UnknownLink) + refused(Verdict::TooMany),
-        verdicts.len(),
-        "{verdicts:?}"
-    );
-    assert!(refused(Verdict::UnknownLink) >= 60);
 }
 
 /// The other end of a link, played by the test.

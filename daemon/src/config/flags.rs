@@ -12,9 +12,9 @@ pub struct Flags {
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
-    /// Tell other nodes to reach this one at HOST[:PORT] (may be given several times) [default: where it
-    /// listens]
-    #[arg(long, value_name = "HOST[:PORT]")]
+    /// Tell other nodes to reach this one there; HOST or HOST:PORT (may be given several times; otherwise
+    /// where it listens)
+    #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
 
     /// Read settings from FILE [default: /etc/causeway/daemon.toml, if it is there]

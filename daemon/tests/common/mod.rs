@@ -190,8 +190,8 @@ impl Session {
     pub fn link_state(&mut self, link: u64, after: usize) -> LinkState {
         let until = Instant::now() + LIMIT;
         loop {
-            let of = self.heard.links.iter().filter(|s| s.link == link);
-            if let Some(state) = of.skip(after).next() {
+            let mut of = self.heard.links.iter().filter(|s| s.link == link);
+            if let Some(state) = of.nth(after) {
                 return state.clone();
             }
             assert!(Instant::now() < until, "nothing is said about link {link}");

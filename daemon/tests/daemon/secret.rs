@@ -62,7 +62,7 @@ async fn a_place_is_taken_once() {
     }
     assert_eq!(
         session.connect(Purpose::Peer, 0).unwrap_err(),
-        Verdict::Malformed
+        Verdict::UnknownLink
     );
     assert_open(&mut commands);
 }

@@ -23,7 +23,7 @@ async fn in_the_preamble() {
     socket.write_all(&bytes).unwrap();
     let greeting = greeting(&mut socket);
     assert_eq!(greeting.verdict, Verdict::Version);
-    assert_eq!(greeting.version, 1, "the node's own");
+    assert_eq!(u32::from(greeting.version), VERSION, "the node's own");
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn in_every_call() {
         assert_eq!(error.code(), Code::FailedPrecondition);
         let message = error.message();
         assert!(
-            message.contains("wire version 9 met, 1 spoken here"),
+            message.contains(&format!("wire version 9 met, {VERSION} spoken here")),
             "{message}"
         );
         assert!(
