@@ -6,7 +6,7 @@ use causeway_proto::control::{GetInventoryRequest, GetStatusRequest, OpenSession
 use causeway_proto::preamble::{Preamble, Purpose, Verdict};
 use tonic::{Code, Status};
 
-use crate::support::{Setup, connect, greeting};
+use crate::support::{Setup, VERSION, connect, greeting};
 
 #[tokio::test]
 async fn in_the_preamble() {
