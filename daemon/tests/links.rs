@@ -4,10 +4,13 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use causeway_proto::bulk::Header;
-use causeway_proto::command::{command::Kind, *};
+use causeway_proto::command::{
+    AddLink, CreateMirror, DialLink, RouteViaClient, SetUserEventStatus, TellEvent, command::Kind,
+};
 use causeway_proto::id::{EventId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
 use causeway_proto::preamble::{EVENT_LANE, Preamble, Purpose, Verdict};
@@ -277,6 +280,60 @@ fn the_death_of_the_other_end_is_noticed() {
     let queue = a.queue(context, 0);
     let buffer = a.buffer(context, 4, b"here");
     assert_eq!(&a.bytes(queue, buffer, 0, 4)[..], b"here");
+}
+
+/// Tells the inner run from a person's `--ignored`.
+const INSIDE: &str = "CAUSEWAY_TEST_INSIDE_NAMESPACE";
+
+#[test]
+fn a_cut_between_the_nodes_is_noticed_in_time() {
+    let possible = Command::new("unshare").args(["-n", "true"]).status();
+    if !possible.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no network namespace can be made here");
+        return;
+    }
+    let inner = Command::new("unshare")
+        .arg("-n")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "cut_inside_a_namespace"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&inner.stdout);
+    assert!(
+        inner.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+}
+
+#[test]
+#[ignore = "run by a_cut_between_the_nodes_is_noticed_in_time, inside a namespace"]
+fn cut_inside_a_namespace() {
+    if std::env::var_os(INSIDE).is_none() {
+        return;
+    }
+    let ip = |arguments: &str| {
+        let done = Command::new("ip").args(arguments.split(' ')).status();
+        assert!(done.unwrap().success());
+    };
+    ip("link set lo up");
+    let one = Daemon::fake("instant = true");
+    let other = Daemon::fake_on("127.0.0.2:0", "instant = true");
+    let (mut a, mut b) = (one.session(), other.session());
+    add(&mut a, &b, SECRET, &[&other.address], true);
+    add(&mut b, &a, SECRET, &[], false);
+    is_up(&mut a, 0);
+    is_up(&mut b, 0);
+    // From here on nothing reaches the second node, and nobody says so.
+    ip("route add blackhole 127.0.0.2/32 table local");
+    let cut = Instant::now();
+    is_down(&mut a, 1);
+    assert!(
+        cut.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        cut.elapsed()
+    );
+    a.ping();
 }
 
 #[test]

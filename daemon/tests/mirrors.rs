@@ -281,10 +281,8 @@ fn words_wait_for_the_link() {
 fn without_a_link_the_client_says_it() {
     let daemons = [Daemon::fake(SETTINGS), Daemon::fake(SETTINGS)];
     let (mut a, mut b) = (Site::new(&daemons[0]), Site::new(&daemons[1]));
-    for (site, peer) in [(&mut a, &mut b)] {
-        site.add_link(peer, &daemons[1], false);
-        peer.add_link(site, &daemons[0], false);
-    }
+    a.add_link(&b, &daemons[1], false);
+    b.add_link(&a, &daemons[0], false);
     a.session
         .send(vec![Kind::RouteViaClient(RouteViaClient { link: LINK })]);
     let (event, mirror) = (a.command(&[]), b.mirror());

@@ -23,6 +23,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
+const LOOPBACK: &str = "127.0.0.1:0";
 
 /// A daemon on a free loopback port; ends with its value.
 pub struct Daemon {
@@ -37,15 +38,20 @@ impl Daemon {
     }
 
     pub fn with(environment: &[(&str, &str)]) -> Daemon {
-        Daemon::run(&[], environment)
+        Daemon::run(LOOPBACK, &[], environment)
     }
 
     pub fn with_arguments(arguments: &[&str]) -> Daemon {
-        Daemon::run(arguments, &[])
+        Daemon::run(LOOPBACK, arguments, &[])
     }
 
     /// With the fake driver alone, told by `settings` what to do.
     pub fn fake(settings: &str) -> Daemon {
+        Daemon::fake_on(LOOPBACK, settings)
+    }
+
+    /// The same at another address than other daemons.
+    pub fn fake_on(listen: &str, settings: &str) -> Daemon {
         // Cargo puts the driver beside the test programs.
         let library = std::env::current_exe()
             .unwrap()
@@ -53,17 +59,18 @@ impl Daemon {
         assert!(library.exists(), "{library:?}");
         let vendors = tempfile::tempdir().unwrap();
         std::fs::write(vendors.path().join("fake.icd"), library.to_str().unwrap()).unwrap();
-        let mut daemon = Daemon::with(&[
+        let environment = [
             ("OCL_ICD_VENDORS", vendors.path().to_str().unwrap()),
             ("FAKE_OPENCL_CONFIG", settings),
-        ]);
+        ];
+        let mut daemon = Daemon::run(listen, &[], &environment);
         daemon.vendors = Some(vendors);
         daemon
     }
 
-    fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
+    fn run(listen: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
         let mut child = Process::new(env!("CARGO_BIN_EXE_causewayd"))
-            .args(["--listen", "127.0.0.1:0", "--spare-workers", "0"])
+            .args(["--listen", listen, "--spare-workers", "0"])
             .args(arguments)
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
