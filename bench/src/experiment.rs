@@ -131,6 +131,15 @@ pub(crate) fn total(figure: Option<Figure>) -> String {
     figure.map_or("–".to_owned(), |figure| seconds(figure.total))
 }
 
+/// A number of nodes in words.
+pub(crate) fn nodes(count: usize) -> String {
+    if count == 1 {
+        "1 node".to_owned()
+    } else {
+        format!("{count} nodes")
+    }
+}
+
 /// Powers of two up to a number.
 pub(crate) fn powers_up_to(most: usize) -> Vec<usize> {
     std::iter::successors(Some(1usize), |power| power.checked_mul(2))

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::picture::{View, checksum};
 use crate::dealing::share;
-use crate::devices::{Argument, Devices, Memory};
+use crate::devices::{Argument, Devices, Kernel, Memory};
 use crate::experiment::Phases;
+use crate::opencl::ClError;
 
 /// The kernel.
 pub(crate) const SOURCE: &str = include_str!("../../programs/mandelbrot.cl");
@@ -60,22 +61,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error
     let view = arguments.view;
     let devices = Devices::open(arguments.devices)?;
     let parts = parts(&devices, view)?;
-    let program = devices.build(SOURCE, "")?;
+    let kernels = kernels(&devices, view, &parts)?;
     let count = devices.count();
-    let mut kernels = Vec::with_capacity(count);
-    for (device, part) in parts.iter().enumerate() {
-        let arguments = [
-            Argument::Memory(*part),
-            Argument::Uint(view.width),
-            Argument::Uint(device as u32),
-            Argument::Uint(count as u32),
-            Argument::Uint(view.iterations),
-            Argument::Float(view.left()),
-            Argument::Float(view.top()),
-            Argument::Float(view.pixel()),
-        ];
-        kernels.push(devices.kernel(program, "mandelbrot", &arguments)?);
-    }
     // Ones, so that the pages are there before the picture comes.
     let mut picture = vec![1u32; view.bytes() / 4];
     let ready = Instant::now();
@@ -119,8 +106,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error
     Ok(())
 }
 
+/// A kernel for each device, with its rows and its part of the buffer.
+fn kernels(devices: &Devices, view: View, parts: &[Memory]) -> Result<Vec<Kernel>, ClError> {
+    let program = devices.build(SOURCE, "")?;
+    let kernel = |(device, part): (usize, &Memory)| {
+        let arguments = [
+            Argument::Memory(*part),
+            Argument::Uint(view.width),
+            Argument::Uint(device as u32),
+            Argument::Uint(parts.len() as u32),
+            Argument::Uint(view.iterations),
+            Argument::Float(view.left()),
+            Argument::Float(view.top()),
+            Argument::Float(view.pixel()),
+        ];
+        devices.kernel(program, "mandelbrot", &arguments)
+    };
+    parts.iter().enumerate().map(kernel).collect()
+}
+
 /// One buffer, a part of it for each device's rows.
-fn parts(devices: &Devices, view: View) -> Result<Vec<Memory>, crate::opencl::ClError> {
+fn parts(devices: &Devices, view: View) -> Result<Vec<Memory>, ClError> {
     let alignment = devices.alignment()?;
     let count = devices.count();
     let bytes = |device| 4 * view.width as usize * share(view.height as usize, count, device);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Experiment;
 use super::picture::View;
 use crate::bars::{self, Bar, Group};
-use crate::experiment::{Figure, Phases, median, seconds, total};
+use crate::experiment::{Figure, Phases, median, nodes, seconds, total};
 
 /// The runs on one number of nodes.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl Report {
     /// Draws the bars into a folder.
     pub(crate) fn draw(&self, folder: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
         let group = |row: &Figures| Group {
-            caption: format!("{} nodes", row.nodes),
+            caption: nodes(row.nodes),
             bars: [
                 ("ours", row.causeway),
                 ("one box", row.native),

@@ -17,7 +17,7 @@ use super::Reconstruction;
 use super::phantom::Scanner;
 use super::{merit, siddon};
 use crate::dealing::slice;
-use crate::devices::{Argument, Devices, Event, Kernel, Memory};
+use crate::devices::{Argument, Devices, Event, Kernel, Memory, Program};
 use crate::experiment::Phases;
 use crate::opencl::ClError;
 
@@ -72,19 +72,31 @@ struct Share {
     place: Range<usize>,
 }
 
+/// A device's part of the voxels.
+struct Slab {
+    prepare: Kernel,
+    /// Adds of all others' corrections, then the update.
+    combine: Vec<Kernel>,
+    voxels: usize,
+}
+
 /// The buffers and kernels of a run.
 struct Work<'a> {
     devices: &'a Devices,
+    program: Program,
     scanner: Scanner,
     subsets: usize,
     image: Memory,
+    sensitivity: Memory,
+    /// Of device.
     corrections: Vec<Memory>,
+    list: Memory,
+    /// For [`Work::compare_sums`].
+    sums: Memory,
     /// Of subset, then device; `None` where there are no events.
     shares: Vec<Vec<Option<Share>>>,
-    /// Of device: adds of all others' corrections, then the update; with the slab's voxels.
-    combine: Vec<(Vec<Kernel>, usize)>,
-    prepare: Vec<Kernel>,
-    sums: (Kernel, Memory),
+    /// Of device; `None` where there are no voxels.
+    slabs: Vec<Option<Slab>>,
 }
 
 /// Reconstructs, and prints the [`Outcome`].
@@ -155,109 +167,106 @@ impl<'a> Work<'a> {
     ) -> Result<Work<'a>, ClError> {
         let count = devices.count();
         let alignment = devices.alignment()?;
-        let program = devices.build(SOURCE, "")?;
-        let [nx, ny, nz] = scanner.size.map(|side| Argument::Uint(side as u32));
         // A whole number of blocks, so that every slab can be a part of a buffer.
         let block = (alignment / 4).max(1);
         let room = scanner.voxels().next_multiple_of(block);
-        let image = devices.buffer(4 * room)?;
-        let sensitivity = devices.buffer(4 * room)?;
-        let corrections = (0..count)
-            .map(|_| devices.buffer(4 * room))
-            .collect::<Result<Vec<_>, _>>()?;
+        let buffer = || devices.buffer(4 * room);
         let list = devices.buffer(EVENT * events.max(1))?;
         let mut work = Work {
             devices,
+            program: devices.build(SOURCE, "")?,
             scanner,
             subsets,
-            image,
-            corrections,
+            image: buffer()?,
+            sensitivity: buffer()?,
+            corrections: (0..count).map(|_| buffer()).collect::<Result<_, _>>()?,
+            list,
+            sums: devices.buffer(4 * SAMPLES)?,
             shares: Vec::new(),
-            combine: Vec::new(),
-            prepare: Vec::new(),
-            sums: {
-                let result = devices.buffer(4 * SAMPLES)?;
-                let first = devices.part(list, 0, EVENT * SAMPLES.min(events))?;
-                let arguments = [image, first].map(Argument::Memory);
-                let rest = [nx, ny, nz, Argument::Memory(result)];
-                let kernel = devices.kernel(program, "sums", &[&arguments[..], &rest].concat())?;
-                (kernel, result)
-            },
+            slabs: Vec::new(),
         };
         for device in 0..count {
             let slab = slice(room, block, count, device);
-            let part = |whole| devices.part(whole, 4 * slab.start, 4 * slab.len());
-            if slab.is_empty() {
-                work.combine.push((Vec::new(), 0));
-                continue;
-            }
-            let (image, sensitivity) = (part(image)?, part(sensitivity)?);
-            let own = Argument::Memory(part(work.corrections[device])?);
-            let mut kernels = Vec::with_capacity(count);
-            for other in (0..count).filter(|other| *other != device) {
-                let theirs = Argument::Memory(part(work.corrections[other])?);
-                kernels.push(devices.kernel(program, "add", &[own, theirs])?);
-            }
-            let [image, sensitivity] = [image, sensitivity].map(Argument::Memory);
-            let subsets = Argument::Float(subsets as f32);
-            let arguments = [image, own, sensitivity, subsets];
-            kernels.push(devices.kernel(program, "update", &arguments)?);
-            work.combine.push((kernels, slab.len()));
-            let first = Argument::Uint(slab.start as u32);
-            let [radius, half] = [scanner.radius, scanner.half_length].map(Argument::Float);
-            let rest = [first, nx, ny, nz, radius, half, Argument::Uint(DIRECTIONS)];
-            let arguments = [&[sensitivity, image][..], &rest].concat();
-            work.prepare
-                .push(devices.kernel(program, "prepare", &arguments)?);
+            let slab = (!slab.is_empty()).then(|| work.slab(device, slab));
+            work.slabs.push(slab.transpose()?);
         }
-        work.deal(
-            list,
-            events,
-            (alignment / EVENT).max(1),
-            |work, device, part, count| {
-                let arguments = [
-                    Argument::Memory(work.image),
-                    Argument::Memory(part),
-                    Argument::Uint(count as u32),
-                    nx,
-                    ny,
-                    nz,
-                    Argument::Memory(work.corrections[device]),
-                ];
-                devices.kernel(program, "correct", &arguments)
-            },
-        )?;
+        let block = (alignment / EVENT).max(1);
+        for subset in 0..subsets {
+            let deal = |device: usize| {
+                let place = slice(events, block, subsets * count, subset * count + device);
+                (!place.is_empty()).then(|| work.share(device, place))
+            };
+            let shares = (0..count).map(|device| deal(device).transpose());
+            let shares = shares.collect::<Result<_, _>>()?;
+            work.shares.push(shares);
+        }
         Ok(work)
     }
 
-    /// Deals every subset's events to the devices, in blocks, with a kernel for each part.
-    fn deal(
-        &mut self,
-        list: Memory,
-        events: usize,
-        block: usize,
-        kernel: impl Fn(&Self, usize, Memory, usize) -> Result<Kernel, ClError>,
-    ) -> Result<(), ClError> {
-        let count = self.devices.count();
-        for subset in 0..self.subsets {
-            let mut shares = Vec::with_capacity(count);
-            for device in 0..count {
-                let place = slice(events, block, self.subsets * count, subset * count + device);
-                if place.is_empty() {
-                    shares.push(None);
-                    continue;
-                }
-                let origin = EVENT * place.start;
-                let part = self.devices.part(list, origin, EVENT * place.len())?;
-                shares.push(Some(Share {
-                    correct: kernel(self, device, part, place.len())?,
-                    events: part,
-                    place,
-                }));
+    /// The image's size, as the kernels take it.
+    fn size(&self) -> [Argument; 3] {
+        self.scanner.size.map(|side| Argument::Uint(side as u32))
+    }
+
+    fn kernel(&self, name: &str, arguments: &[&[Argument]]) -> Result<Kernel, ClError> {
+        self.devices.kernel(self.program, name, &arguments.concat())
+    }
+
+    /// What a device does to its part of the voxels.
+    fn slab(&self, device: usize, voxels: Range<usize>) -> Result<Slab, ClError> {
+        let part = |whole| {
+            let part = self.devices.part(whole, 4 * voxels.start, 4 * voxels.len());
+            part.map(Argument::Memory)
+        };
+        let [image, sensitivity] = [part(self.image)?, part(self.sensitivity)?];
+        let own = part(self.corrections[device])?;
+        let mut combine = Vec::with_capacity(self.corrections.len());
+        for (other, correction) in self.corrections.iter().enumerate() {
+            if other != device {
+                combine.push(self.kernel("add", &[&[own, part(*correction)?]])?);
             }
-            self.shares.push(shares);
         }
-        Ok(())
+        let subsets = Argument::Float(self.subsets as f32);
+        combine.push(self.kernel("update", &[&[image, own, sensitivity, subsets]])?);
+        let first = Argument::Uint(voxels.start as u32);
+        let [radius, half] = [self.scanner.radius, self.scanner.half_length].map(Argument::Float);
+        let prepare = self.kernel(
+            "prepare",
+            &[
+                &[sensitivity, image, first],
+                &self.size(),
+                &[radius, half, Argument::Uint(DIRECTIONS)],
+            ],
+        )?;
+        Ok(Slab {
+            prepare,
+            combine,
+            voxels: voxels.len(),
+        })
+    }
+
+    /// What a device does with some events.
+    fn share(&self, device: usize, place: Range<usize>) -> Result<Share, ClError> {
+        let (origin, size) = (EVENT * place.start, EVENT * place.len());
+        let events = self.devices.part(self.list, origin, size)?;
+        let count = Argument::Uint(place.len() as u32);
+        let correct = self.kernel(
+            "correct",
+            &[
+                &[
+                    Argument::Memory(self.image),
+                    Argument::Memory(events),
+                    count,
+                ],
+                &self.size(),
+                &[Argument::Memory(self.corrections[device])],
+            ],
+        )?;
+        Ok(Share {
+            correct,
+            events,
+            place,
+        })
     }
 
     /// Sends each device its events.
@@ -277,14 +286,14 @@ impl<'a> Work<'a> {
     /// Measures sensitivity and sets the image, each device its slab.
     fn prepare(&self) -> Result<Vec<Event>, ClError> {
         let mut events = Vec::new();
-        let slabs = self
-            .combine
-            .iter()
-            .enumerate()
-            .filter(|(_, slab)| slab.1 > 0);
-        for ((device, (_, voxels)), kernel) in slabs.zip(&self.prepare) {
-            events.push(self.devices.launch(device, *kernel, &[*voxels], &[])?);
-            self.devices.flush(device)?;
+        for (device, slab) in self.slabs.iter().enumerate() {
+            if let Some(slab) = slab {
+                let launch = self
+                    .devices
+                    .launch(device, slab.prepare, &[slab.voxels], &[]);
+                events.push(launch?);
+                self.devices.flush(device)?;
+            }
         }
         Ok(events)
     }
@@ -308,11 +317,15 @@ impl<'a> Work<'a> {
                 self.devices.flush(device)?;
             }
             before.clear();
-            for (device, (kernels, voxels)) in self.combine.iter().enumerate() {
+            for (device, slab) in self.slabs.iter().enumerate() {
+                let Some(slab) = slab else { continue };
                 let mut last = None;
-                for kernel in kernels {
+                for kernel in &slab.combine {
                     let waits: &[Event] = if last.is_none() { &corrected } else { &[] };
-                    last = Some(self.devices.launch(device, *kernel, &[*voxels], waits)?);
+                    last = Some(
+                        self.devices
+                            .launch(device, *kernel, &[slab.voxels], waits)?,
+                    );
                 }
                 before.extend(last);
                 self.devices.flush(device)?;
@@ -325,10 +338,13 @@ impl<'a> Work<'a> {
     fn compare_sums(&self, list: &[u8], image: &[f32]) -> Result<f64, ClError> {
         let events = floats(&list[..list.len().min(EVENT * SAMPLES)]);
         let count = events.len() / 8;
-        let (kernel, result) = self.sums;
+        // A part: the rest of the list is of no use to the first device.
+        let first = self.devices.part(self.list, 0, EVENT * count)?;
+        let [on_device, lines, result] = [self.image, first, self.sums].map(Argument::Memory);
+        let kernel = self.kernel("sums", &[&[on_device, lines], &self.size(), &[result]])?;
         let done = self.devices.launch(0, kernel, &[count], &[])?;
         let mut bytes = vec![0; 4 * count];
-        self.devices.read(0, result, &mut bytes, &[done])?;
+        self.devices.read(0, self.sums, &mut bytes, &[done])?;
         let ours: Vec<f32> = events
             .chunks_exact(8)
             .map(|event| {

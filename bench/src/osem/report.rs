@@ -10,7 +10,7 @@ use super::merit::Merit;
 use super::program::Outcome;
 use super::{Experiment, Reconstruction};
 use crate::bars::{self, Bar, Group};
-use crate::experiment::{Figure, Phases, median, seconds, total};
+use crate::experiment::{Figure, Phases, median, nodes, seconds, total};
 
 /// The runs on one number of nodes.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ impl Report {
             bars: bar("plain", self.plain).into_iter().collect(),
         };
         let rows = self.rows.iter().map(|row| Group {
-            caption: format!("{} nodes", row.nodes),
+            caption: nodes(row.nodes),
             bars: [bar("ours", row.causeway), bar("one box", row.native)]
                 .into_iter()
                 .flatten()

@@ -180,6 +180,7 @@ fn draw(link: &Link, file: &Path) -> Result<(), Box<dyn Error>> {
         .configure_mesh()
         .x_desc("MiB")
         .y_desc("share")
+        .light_line_style(WHITE)
         .draw()?;
     for way in &link.ways {
         let colour = WAYS
