@@ -6,6 +6,11 @@
 //! is on the wire can always be taken off it, and no transfer blocks another.
 //!
 //! Downloads to the client need no credit: the application's memory is there from the start.
+//!
+//! Between two workers the sender offers a transfer when it may run, so that a receiver with few places
+//! to receive into keeps none for a transfer that is far off. When the way between the two changes, what
+//! was said may be lost: senders then offer again and receivers repeat their credit, be it none, and
+//! who has given the transfer up meanwhile answers with a cancellation.
 
 use crate::id::EventId;
 use crate::limits::BULK_CHUNK;
@@ -22,11 +27,14 @@ pub enum Kind {
     Data,
     /// The receiver can take bytes up to packed offset `offset` (exclusive, never shrinks).
     Credit,
-    /// The side that speaks gives the transfer up; nothing of it will be sent or taken any more.
+    /// The side that speaks gives the transfer up; nothing of it will be sent or taken any more. `offset`
+    /// says why (as [`Header::status`] reads it; 0 from a client).
     Cancel,
     /// Between workers: the event that the mirror named `transfer` stands for has ended with the status
     /// in `offset` (as [`Header::status`] reads it).
     Event,
+    /// Between workers: the sender's command may run; it has `offset` bytes in all.
+    Offer,
 }
 
 /// The header before every message of a bulk connection.
@@ -63,15 +71,25 @@ impl Header {
     /// Says that the event which `mirror` stands for has ended.
     #[must_use]
     pub fn event(mirror: EventId, status: i32) -> Header {
+        Header::with_status(Kind::Event, mirror, status)
+    }
+
+    /// Gives a transfer up because of `status`.
+    #[must_use]
+    pub fn cancel(transfer: EventId, status: i32) -> Header {
+        Header::with_status(Kind::Cancel, transfer, status)
+    }
+
+    fn with_status(kind: Kind, transfer: EventId, status: i32) -> Header {
         Header {
-            kind: Kind::Event,
-            transfer: mirror,
+            kind,
+            transfer,
             offset: u64::from(status.cast_unsigned()),
             length: 0,
         }
     }
 
-    /// The status in a header of [`Kind::Event`].
+    /// The status in a header of [`Kind::Event`] or [`Kind::Cancel`].
     #[must_use]
     pub fn status(&self) -> i32 {
         (self.offset as u32).cast_signed()
@@ -87,6 +105,7 @@ impl Header {
             Kind::Credit => 2,
             Kind::Cancel => 3,
             Kind::Event => 4,
+            Kind::Offer => 5,
         };
         out[4..8].copy_from_slice(&self.length.to_le_bytes());
         out[8..16].copy_from_slice(&self.transfer.0.to_le_bytes());
@@ -108,6 +127,7 @@ impl Header {
             2 => Kind::Credit,
             3 => Kind::Cancel,
             4 => Kind::Event,
+            5 => Kind::Offer,
             other => return Err(BadHeader::Kind(other)),
         };
         let length = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
@@ -140,7 +160,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 1..=BULK_CHUNK as u32) {
-            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event] {
+            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer] {
                 let length = if kind == Kind::Data { length } else { 0 };
                 let header = Header { kind, transfer: EventId(transfer), offset, length };
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
@@ -148,9 +168,10 @@ mod tests {
         }
 
         #[test]
-        fn an_event_keeps_its_status(mirror: u64, status: i32) {
-            let header = Header::event(EventId(mirror), status);
-            prop_assert_eq!(Header::decode(&header.encode()).map(|of| of.status()), Ok(status));
+        fn a_status_stays_what_it_is(id: u64, status: i32) {
+            for header in [Header::event(EventId(id), status), Header::cancel(EventId(id), status)] {
+                prop_assert_eq!(Header::decode(&header.encode()).map(|of| of.status()), Ok(status));
+            }
         }
 
         #[test]

@@ -89,6 +89,7 @@ fn read(shared: &Arc<Shared>, mut socket: &TcpStream) -> Result<(), LaneError> {
             (Kind::Cancel, Some(incoming)) => incoming.cancelled(),
             (Kind::Cancel, None) => {}
             (Kind::Credit, _) => return Err(LaneError::Credit),
+            (Kind::Offer, _) => {}
             (Kind::Event, _) => return Err(LaneError::Event),
         }
     }

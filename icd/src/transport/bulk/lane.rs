@@ -126,7 +126,7 @@ fn handle(
             drop(kept);
             Ok(())
         }
-        Kind::Event => Err(io::Error::new(
+        Kind::Event | Kind::Offer => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "the node spoke as to another node",
         )),
