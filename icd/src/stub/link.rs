@@ -7,7 +7,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
-use causeway_proto::command::{Completion, Notice};
+use causeway_proto::command::{Completion, LinkState, Notice};
 use causeway_proto::id::{ContextId, EventId};
 use causeway_proto::status::{Status, WireError};
 use dashmap::DashMap;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 
 use super::event::End;
-use super::{Context, Event};
+use super::{Context, Event, peer};
 use crate::error::ClResult;
 use crate::thread::Stack;
 use crate::transport::{self, Node, Session, SessionEvents};
@@ -192,8 +192,14 @@ impl SessionEvents for SessionLink {
         crate::stdout::write(&text);
     }
 
+    fn link_state(&self, state: LinkState) {
+        peer::link_state(self, &state);
+    }
+
     fn lost(&self, error: &WireError) {
         tracing::warn!("{error}");
+        // First, while the transfers that end with it are still known.
+        peer::lost(self);
         self.fail_all(error.status());
         self.tell_contexts(None, &error.to_string());
     }

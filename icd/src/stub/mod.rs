@@ -20,6 +20,7 @@ pub mod kernel;
 mod link;
 mod map_table;
 mod mapped;
+pub mod peer;
 mod platform;
 mod precedence;
 mod presented;

@@ -93,6 +93,14 @@ impl Core {
         }
     }
 
+    /// Appends a command on any thread without ever waiting for room.
+    pub(super) fn post(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
+        self.check()?;
+        self.outbox.append(command, false)?;
+        self.flusher.wake();
+        Ok(())
+    }
+
     /// Writes what is queued, on the calling thread; on a transport thread it is left to the flusher.
     pub(super) fn flush(&self) -> Result<(), WireError> {
         self.check()?;

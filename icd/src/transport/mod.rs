@@ -49,4 +49,4 @@ pub use encode::EncodeCommand;
 pub use exit::at_exit_flush;
 pub use fork::check as check_not_forked;
 pub use node::{Node, node_status};
-pub use session::{Session, SessionEvents};
+pub use session::{Location, Session, SessionEvents};

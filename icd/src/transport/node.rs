@@ -13,7 +13,7 @@ use super::control::{self, Supervisor};
 use super::fork;
 use super::gauge::Gauge;
 use super::pulse::Rhythm;
-use super::session::{Opening, Session, SessionEvents};
+use super::session::{Location, Opening, Session, SessionEvents};
 use super::socket::Door;
 use crate::config::{Address, ServerSettings};
 
@@ -125,6 +125,7 @@ impl Node {
                 .min(reply.bulk_connections.max(1)),
             deadline,
             gauge: Arc::clone(&self.gauge),
+            location: self.location(peer),
         };
         let opened = Session::open(opening, events);
         tracing::info!(
@@ -134,6 +135,17 @@ impl Node {
             "session opened"
         );
         opened
+    }
+
+    fn location(&self, peer: std::net::SocketAddr) -> Location {
+        let inventory = self.inventory();
+        let told = inventory.as_deref();
+        Location {
+            peer,
+            uuid: told.map(|told| told.node_uuid.clone()).unwrap_or_default(),
+            name: self.name().to_owned(),
+            addresses: told.map_or_else(Vec::new, |told| told.peer_addresses.clone()),
+        }
     }
 
     // Asks for a session. A node that has been started anew, say, may have other devices than it told:

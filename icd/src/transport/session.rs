@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -56,10 +56,24 @@ pub trait SessionEvents: Send + Sync {
     fn lost(&self, error: &WireError);
 }
 
+/// Where a session's node is, for other nodes.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// As this process has reached it.
+    pub peer: SocketAddr,
+    /// Who it is; empty if it never said.
+    pub uuid: Bytes,
+    /// What people call it.
+    pub name: String,
+    /// Where it says that other nodes may reach it, `host:port`, the likeliest first.
+    pub addresses: Vec<String>,
+}
+
 /// A live (or lost) session. Dropping the last reference ends it.
 pub struct Session {
     core: Arc<Core>,
     id: SessionId,
+    location: Location,
 }
 
 /// What a session is made from.
@@ -71,6 +85,7 @@ pub(super) struct Opening {
     pub(super) bulk_connections: u32,
     pub(super) deadline: Instant,
     pub(super) gauge: Arc<Gauge>,
+    pub(super) location: Location,
 }
 
 impl Session {
@@ -86,6 +101,7 @@ impl Session {
             bulk_connections,
             deadline,
             gauge,
+            location,
         } = opening;
         let purpose = match carrier {
             Carrier::Direct => Purpose::Commands,
@@ -107,6 +123,7 @@ impl Session {
         let session = Session {
             core: started.map_err(no_thread)?,
             id,
+            location,
         };
         pulse::start(&session.core, pulse, rhythm).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
@@ -120,6 +137,12 @@ impl Session {
         self.id
     }
 
+    /// Where its node is.
+    #[must_use]
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
     /// Appends a command to the outgoing buffer: it will be applied after everything sent before.
     ///
     /// Never waits for an answer; may wait for room on the connection. It leaves within about
@@ -130,6 +153,16 @@ impl Session {
     pub fn send(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
         fork::check()?;
         self.core.append(command, true)
+    }
+
+    /// The same, but never waits for room: for who holds a lock that a transport thread may want. Only for
+    /// commands that something bounds, since there is no other bound here.
+    ///
+    /// # Errors
+    /// As [`Session::send`].
+    pub fn post(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
+        fork::check()?;
+        self.core.post(command)
     }
 
     /// [`Session::send`] and [`Session::flush`] in one; for a command that is waited for next.
@@ -310,7 +343,8 @@ impl Session {
     }
 
     /// Whether nothing can be sent any more; [`Session::is_lost`] follows soon.
-    pub(super) fn has_failed(&self) -> bool {
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
         self.core.is_failed()
     }
 

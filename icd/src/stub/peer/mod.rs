@@ -1,0 +1,336 @@
+//! The direct paths between the workers of this process's sessions, and what goes over them.
+//!
+//! A link is made when two sessions first need it: both workers get its name, a secret and the other's
+//! addresses, and one dials. Which of them can reach the other only they find out ([`path`]); where neither
+//! can, the client carries the bytes, and two nodes of which that is known do not try again.
+//!
+//! What it is not: it moves no byte (the transport's relay does) and waits for nothing. Invariants: a link
+//! has been told to both workers before anybody gets its id, so whatever names it comes later on the wire;
+//! and every transfer that was begun and is not over is known here, so that its other end hears of it when
+//! a session is lost.
+//!
+//! One lock holds all of it; under it commands are only appended, and nobody is called.
+#![forbid(unsafe_code)]
+
+mod address;
+mod path;
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use causeway_proto::command::{self, AddLink, DialLink, LinkState, RouteViaClient, command::Kind};
+use causeway_proto::id::{EventId, LinkId};
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+use rand::TryRngCore;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use self::path::{End, Path, Step};
+use super::{SessionLink, next_id};
+use crate::coherence::Route;
+use crate::error::ClResult;
+use crate::transport::{self, Location};
+
+/// Characters of what a node says about a failure.
+const MOST_SAID: usize = 300;
+
+static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
+
+/// The path between a worker and itself, which always exists.
+const OWN: LinkId = LinkId(0);
+
+#[derive(Default)]
+struct Peers {
+    links: FxHashMap<LinkId, Link>,
+    // By the two ends, either way round.
+    by_ends: FxHashMap<(usize, usize), LinkId>,
+    transfers: FxHashMap<EventId, LinkId>,
+    // Pairs of nodes, either way round, that cannot reach each other.
+    no_path: FxHashSet<(Bytes, Bytes)>,
+}
+
+struct Link {
+    id: LinkId,
+    ends: [Arc<SessionLink>; 2],
+    path: Path,
+    // What each end has said last about why not.
+    said: [String; 2],
+    open: FxHashMap<EventId, Open>,
+}
+
+/// A transfer that has been begun and has not ended.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "for the way through the client, which comes next")]
+struct Open {
+    sender: End,
+    bytes: u64,
+}
+
+/// The link between the workers of two sessions, made now if there is none; 0 if it is one worker.
+///
+/// Waits for nothing. What names the link must be sent after this has returned.
+///
+/// # Errors
+/// `CL_DEVICE_NOT_AVAILABLE` when one of the sessions is lost.
+pub fn link(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> ClResult<LinkId> {
+    if Arc::ptr_eq(one, other) {
+        return Ok(OWN);
+    }
+    transport::check_not_forked()?;
+    PEERS.lock().link(one, other)
+}
+
+/// How bytes get from one session's worker to the other's, as far as is known now: directly until both ends
+/// have failed.
+#[must_use]
+pub fn route(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> Route {
+    if Arc::ptr_eq(one, other) || transport::check_not_forked().is_err() {
+        return Route::Direct;
+    }
+    let peers = PEERS.lock();
+    let via_client = match peers.find(one, other) {
+        Some(link) => link.path.is_via_client(),
+        None => peers.is_hopeless(one.session().location(), other.session().location()),
+    };
+    if via_client {
+        Route::ViaClient
+    } else {
+        Route::Direct
+    }
+}
+
+/// A transfer, named by the event of its `ReceiveRegion`, is about to be sent to both ends. To be called
+/// after [`link`] and *before* the two commands are appended; then [`end_transfer`] must follow.
+pub fn begin_transfer(
+    transfer: EventId,
+    from: &Arc<SessionLink>,
+    to: &Arc<SessionLink>,
+    bytes: u64,
+) {
+    if Arc::ptr_eq(from, to) || transport::check_not_forked().is_err() {
+        return;
+    }
+    PEERS.lock().begin(transfer, from, to, bytes);
+}
+
+/// The transfer's `ReceiveRegion` has ended, however, or was not sent. Nothing for one that is not known.
+pub fn end_transfer(transfer: EventId) {
+    if transport::check_not_forked().is_ok() {
+        PEERS.lock().end(transfer);
+    }
+}
+
+/// A worker says how it is with a link.
+pub(super) fn link_state(end: &SessionLink, state: &LinkState) {
+    let news = PEERS.lock().handle_state(end, state);
+    if let Some(news) = news {
+        tracing::warn!("{news}");
+    }
+}
+
+/// A session is lost: its links are, and who is at the other end of its transfers hears of it.
+pub(super) fn lost(end: &SessionLink) {
+    let gone = PEERS.lock().handle_loss(end);
+    drop(gone);
+}
+
+impl Peers {
+    fn find(&self, one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> Option<&Link> {
+        self.links.get(self.by_ends.get(&key(one, other))?)
+    }
+
+    fn link(&mut self, one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> ClResult<LinkId> {
+        let key = key(one, other);
+        if let Some(id) = self.by_ends.get(&key) {
+            return Ok(*id);
+        }
+        // A loss that is told after this look finds the link.
+        if is_lost(one) || is_lost(other) {
+            return Err(Status::DEVICE_NOT_AVAILABLE);
+        }
+        let link = self.make([one.clone(), other.clone()])?;
+        let id = link.id;
+        self.by_ends.insert(key, id);
+        self.links.insert(id, link);
+        Ok(id)
+    }
+
+    // Tells both ends.
+    fn make(&self, ends: [Arc<SessionLink>; 2]) -> ClResult<Link> {
+        let [one, other] = [0, 1].map(|end| ends[end].session().location());
+        let hopeless = self.is_hopeless(one, other);
+        let dialler = address::dialler(one.peer, other.peer);
+        let link = Link {
+            id: LinkId(next_id()),
+            path: if hopeless {
+                Path::via_client()
+            } else {
+                Path::new(dialler)
+            },
+            said: Default::default(),
+            open: FxHashMap::default(),
+            ends,
+        };
+        let mut secret = [0; 32];
+        rand::rngs::OsRng
+            .try_fill_bytes(&mut secret)
+            .map_err(|_| Status::OUT_OF_RESOURCES)?;
+        for end in [0, 1] {
+            link.add(end, &secret, !hopeless && end == dialler)?;
+        }
+        if hopeless {
+            link.route_via_client();
+        }
+        Ok(link)
+    }
+
+    fn is_hopeless(&self, one: &Location, other: &Location) -> bool {
+        !self.no_path.is_empty() && self.no_path.contains(&nodes(one, other))
+    }
+
+    fn begin(
+        &mut self,
+        transfer: EventId,
+        from: &Arc<SessionLink>,
+        to: &Arc<SessionLink>,
+        bytes: u64,
+    ) {
+        let link = self.by_ends.get(&key(from, to));
+        let Some(link) = link.and_then(|id| self.links.get_mut(id)) else {
+            // A session was lost since the link was asked for; so a loss finds nothing to tell.
+            return;
+        };
+        let open = Open {
+            sender: link.end_of(from).unwrap_or_default(),
+            bytes,
+        };
+        link.open.insert(transfer, open);
+        self.transfers.insert(transfer, link.id);
+    }
+
+    fn end(&mut self, transfer: EventId) {
+        let Some(id) = self.transfers.remove(&transfer) else {
+            return;
+        };
+        if let Some(link) = self.links.get_mut(&id) {
+            link.open.remove(&transfer);
+        }
+    }
+
+    // What the user should know.
+    fn handle_state(&mut self, end: &SessionLink, state: &LinkState) -> Option<String> {
+        // Not there: a link of a session that is lost by now. Not its end: a node speaks of others.
+        let link = self.links.get_mut(&LinkId(state.link))?;
+        let end = link.end_of(end)?;
+        tracing::debug!(link = state.link, end, state.up, state.reason, "a link");
+        if state.up {
+            link.path.handle_up(end);
+            return None;
+        }
+        link.said[end] = state.reason.chars().take(MOST_SAID).collect();
+        match link.path.handle_down(end) {
+            Step::None => {}
+            Step::Dial(end) => {
+                let dial = DialLink { link: link.id.0 };
+                // A session that takes nothing any more is about to be forgotten.
+                let _ = link.post(end, Kind::DialLink(dial));
+            }
+            Step::GiveUp => {
+                link.route_via_client();
+                // Whose node is about to be lost is not known to be without a path.
+                if !link.ends.iter().any(|end| end.session().has_failed()) {
+                    let nodes = link.nodes();
+                    let news = link.why_no_path();
+                    let known = nodes.0.is_empty() || self.no_path.insert(nodes);
+                    return known.then_some(news);
+                }
+            }
+        }
+        None
+    }
+
+    // To be dropped under no lock.
+    fn handle_loss(&mut self, end: &SessionLink) -> Vec<Link> {
+        let (by_ends, transfers) = (&mut self.by_ends, &mut self.transfers);
+        let gone = self.links.extract_if(|_, link| link.end_of(end).is_some());
+        let gone: Vec<Link> = gone.map(|(_, link)| link).collect();
+        for link in &gone {
+            by_ends.remove(&key(&link.ends[0], &link.ends[1]));
+            for transfer in link.open.keys() {
+                transfers.remove(transfer);
+            }
+        }
+        gone
+    }
+}
+
+impl Link {
+    fn end_of(&self, session: &SessionLink) -> Option<End> {
+        let is = |end: &Arc<SessionLink>| std::ptr::eq(&**end, session);
+        self.ends.iter().position(is)
+    }
+
+    fn location(&self, end: End) -> &Location {
+        self.ends[end].session().location()
+    }
+
+    fn nodes(&self) -> (Bytes, Bytes) {
+        nodes(self.location(0), self.location(1))
+    }
+
+    fn post(&self, end: End, kind: Kind) -> ClResult {
+        let command = command::Command { kind: Some(kind) };
+        Ok(self.ends[end].session().post(&command)?)
+    }
+
+    fn add(&self, end: End, secret: &[u8; 32], dial: bool) -> ClResult {
+        let far = 1 - end;
+        self.post(
+            end,
+            Kind::AddLink(AddLink {
+                link: self.id.0,
+                session: Bytes::copy_from_slice(&self.ends[far].session().id().0),
+                secret: Bytes::copy_from_slice(secret),
+                addresses: address::of(self.location(far), self.location(end)),
+                dial,
+            }),
+        )
+    }
+
+    fn route_via_client(&self) {
+        for end in [0, 1] {
+            let route = RouteViaClient { link: self.id.0 };
+            // As for dialling.
+            let _ = self.post(end, Kind::RouteViaClient(route));
+        }
+    }
+
+    fn why_no_path(&self) -> String {
+        let [one, other] = [0, 1].map(|end| (&self.location(end).name, &self.said[end]));
+        format!(
+            "{} and {} cannot reach each other, so what they exchange goes through this machine \
+             (from {}: {}; from {}: {})",
+            one.0, other.0, one.0, one.1, other.0, other.1,
+        )
+    }
+}
+
+fn is_lost(end: &SessionLink) -> bool {
+    end.session().is_lost().is_some()
+}
+
+// By address: a link keeps its ends, so none comes to lie where another was.
+fn key(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> (usize, usize) {
+    let [one, other] = [one, other].map(|end| Arc::as_ptr(end).addr());
+    (one.min(other), one.max(other))
+}
+
+// The first is empty if one of them never said who it is.
+fn nodes(one: &Location, other: &Location) -> (Bytes, Bytes) {
+    let (one, other) = (one.uuid.clone(), other.uuid.clone());
+    if one < other {
+        (one, other)
+    } else {
+        (other, one)
+    }
+}
