@@ -1,0 +1,77 @@
+//! The paper's experiments, small: they end well, and what they say of their own results holds.
+//!
+//! Times are not looked at. They need the daemon, the library and the fake driver of the same profile
+//! beside them: `cargo build --workspace`.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs an experiment to its end; its report.
+fn report(experiment: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .arg(experiment)
+        .args(["--rounds", "1", "--timeout", "60"])
+        .args(arguments)
+        .arg("--json")
+        .arg(&json)
+        .arg("--plots")
+        .arg(folder.path())
+        .envs(variables.iter().copied())
+        .env_remove("OCL_ICD_VENDORS")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let plot = folder.path().join(format!("{experiment}.svg"));
+    assert!(plot.is_file(), "{}", plot.display());
+    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+}
+
+#[test]
+fn dealt_lines_come_back_to_their_places() {
+    let report = report(
+        "mandelbrot",
+        &[
+            "--nodes=1,3",
+            "--width=256",
+            "--height=100",
+            "--device-seconds=0.2",
+            "--native",
+            "--no-causeway",
+            "--no-mpi",
+        ],
+        &[],
+    );
+    assert_eq!(report["right"], 1.0);
+    let total = report["rows"][0]["native"]["total"].as_f64().unwrap();
+    // The devices take their time, or the experiment measures nothing.
+    assert!(total >= 0.2, "{total}");
+}
+
+#[test]
+fn several_devices_reconstruct_the_same_image() {
+    let report = report(
+        "osem",
+        &[
+            "--nodes=3",
+            "--size=16",
+            "--iterations=2",
+            "--subsets=2",
+            "--native",
+            "--no-causeway",
+        ],
+        &[("POCL_DEVICES", "pthread pthread pthread")],
+    );
+    for row in report["rows"].as_array().unwrap() {
+        assert!(row["difference"].as_f64().unwrap() < 1e-3);
+    }
+    let likelihood = |iteration: usize| report["merits"][iteration]["likelihood"].as_f64().unwrap();
+    assert!(likelihood(1) > likelihood(0));
+}
