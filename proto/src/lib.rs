@@ -7,6 +7,7 @@
 //!   proof of the session's secret that follows them.
 //! - [`bulk`]: the 32-byte header before every chunk of bulk data.
 //! - [`source`]: what both ends must see alike in OpenCL C.
+//! - [`clock`]: one clock by another, for both ends.
 //! - [`id`], [`status`], [`region`], [`limits`], [`version`]: the vocabulary.
 //!
 //! What it is not: it opens no socket, starts no thread, knows no OpenCL handle. Invariant: nothing
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bulk;
+pub mod clock;
 pub mod frame;
 pub mod id;
 pub mod limits;

@@ -70,6 +70,12 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         "each driver has its own suffix",
     ),
     (
+        "CL_PLATFORM_HOST_TIMER_RESOLUTION",
+        "Host timer resolution",
+        Is("1"),
+        "all devices' times are on the host's clock, whatever their drivers have",
+    ),
+    (
         "CL_DEVICE_EXTENSIONS*",
         "Device Extensions",
         FewerWords,

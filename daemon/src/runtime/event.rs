@@ -19,6 +19,7 @@ use opencl_sys::{
 };
 use parking_lot::Mutex;
 
+use super::clock::DeviceClock;
 use super::host::Host;
 use super::library::{check, cl};
 use super::watch::{self, QueueKey};
@@ -29,8 +30,17 @@ pub struct Event {
     raw: cl_event,
     ended: AtomicBool,
     host: Mutex<Option<Host>>,
-    // Its queue, where we look for its end ourselves.
-    watched: Option<QueueKey>,
+    home: Home,
+}
+
+/// What an event must know of its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home {
+    /// The queue, where we look for the ends of its commands ourselves; none where the driver's callbacks are
+    /// prompt.
+    pub(super) watched: Option<QueueKey>,
+    /// The device's clock.
+    pub(super) clock: &'static DeviceClock,
 }
 
 // SAFETY: OpenCL events may be used from any thread; the rest is Send and Sync by itself.
@@ -38,7 +48,7 @@ unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
 
-/// A command's device times in ns, as the driver gives them.
+/// A command's times in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// `CL_PROFILING_COMMAND_QUEUED`.
@@ -67,16 +77,12 @@ impl Event {
     /// # Safety
     /// `raw` is an event that the driver just returned to us; `host` is all host memory that its
     /// command touches.
-    pub(super) unsafe fn adopt(
-        raw: cl_event,
-        host: Option<Host>,
-        watched: Option<QueueKey>,
-    ) -> Event {
+    pub(super) unsafe fn adopt(raw: cl_event, host: Option<Host>, home: Home) -> Event {
         Event {
             raw,
             ended: AtomicBool::new(false),
             host: Mutex::new(host),
-            watched,
+            home,
         }
     }
 
@@ -103,9 +109,16 @@ impl Event {
         }
     }
 
-    /// Device times; `None` when the queue does not profile or the command failed.
+    /// When it went through its states, on the node's host clock; `None` when the queue does not profile or
+    /// the command failed.
     #[must_use]
     pub fn times(&self) -> Option<Times> {
+        self.device_times()
+            .map(|times| self.home.clock.on_host(times))
+    }
+
+    /// The same on the device's clock, as the driver gives them.
+    pub(super) fn device_times(&self) -> Option<Times> {
         let ask = |name| -> Result<u64, Status> {
             let mut value = 0u64;
             // SAFETY: a live event and room for the 8 bytes of the answer.
@@ -227,7 +240,7 @@ pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
     let Some(event) = listener.event() else {
         return Err(Status::INVALID_OPERATION);
     };
-    if let Some(queue) = event.watched {
+    if let Some(queue) = event.home.watched {
         return watch::add(queue, Arc::clone(listener) as Arc<dyn Listener>);
     }
     let user_data = Arc::into_raw(Arc::clone(listener));

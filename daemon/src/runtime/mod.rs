@@ -4,6 +4,7 @@
 //! - [`context`], [`queue`], [`buffer`], [`program`], [`kernel`], [`event`]: OpenCL's objects, each
 //!   owning one native reference that its drop releases;
 //! - [`host`], [`pinned`]: host memory that the driver reads or writes behind our back;
+//! - [`clock`]: the node's host clock, and each device's by it;
 //! - [`probe`](mod@probe): the inventory; [`stdout`]: where kernels' `printf` goes;
 //! - `watch`: the ends of commands, where the driver tells them late;
 //! - `library`: libOpenCL's functions, found at run time; `info`: info answers as bytes.
@@ -12,6 +13,7 @@
 //! comes from one of these objects, and every memory given to it outlives the driver's use.
 
 pub mod buffer;
+pub mod clock;
 pub mod context;
 pub mod event;
 pub mod host;

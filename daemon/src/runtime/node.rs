@@ -13,6 +13,7 @@ use opencl_sys::{
     CL_DEVICE_VENDOR_ID, CL_DEVICE_VERSION, CL_PLATFORM_NAME, cl_device_id, cl_platform_id,
 };
 
+use super::clock::DeviceClock;
 use super::info;
 use super::library::{LoadError, check, cl, load};
 
@@ -47,7 +48,9 @@ pub struct Device {
     pub(super) raw: cl_device_id,
     direct_memory: bool,
     modern: bool,
+    timers: bool,
     late_callbacks: bool,
+    clock: &'static DeviceClock,
 }
 
 // SAFETY: platform and device handles are names; OpenCL allows their use from any thread (API,
@@ -204,7 +207,10 @@ impl Device {
             raw,
             direct_memory: false,
             modern: false,
+            timers: false,
             late_callbacks: false,
+            // As long-lived as the device itself.
+            clock: Box::leak(Box::default()),
         };
         let number = |name| device.info(name).ok().and_then(|v| info::number(&v));
         let cpu = number(CL_DEVICE_TYPE).is_some_and(|t| t & CL_DEVICE_TYPE_CPU != 0);
@@ -218,6 +224,7 @@ impl Device {
         device.late_callbacks = nvidia || std::env::var_os(WATCHING).is_some();
         // "OpenCL 1.2 …": two numbers after the first blank.
         device.modern = version.get(7..8).is_some_and(|major| major >= "2");
+        device.timers = version.get(7..10).is_some_and(|version| version >= "2.1");
         device
     }
 
@@ -248,11 +255,25 @@ impl Device {
         })
     }
 
-    /// `clGetDeviceAndHostTimer`: device and host time, ns.
+    /// Its clock.
+    pub(super) fn clock(&self) -> &'static DeviceClock {
+        self.clock
+    }
+
+    /// The device's time now, on the node's host clock, ns.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.clock.now(*self)
+    }
+
+    /// `clGetDeviceAndHostTimer`: device and host time, ns, on the driver's clocks.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_OPERATION` when the library is older than OpenCL 2.1.
-    pub fn timers(&self) -> Result<(u64, u64), Status> {
+    /// What the driver says; `CL_INVALID_OPERATION` before OpenCL 2.1, where a driver's table may end earlier.
+    pub(super) fn timers(&self) -> Result<(u64, u64), Status> {
+        if !self.timers {
+            return Err(Status::INVALID_OPERATION);
+        }
         let (mut device, mut host) = (0, 0);
         // SAFETY: both places are valid.
         check(unsafe {

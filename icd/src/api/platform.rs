@@ -8,7 +8,7 @@ use super::handle;
 use super::info::{Answered, Info};
 use super::{loader, server};
 use crate::error::{ClResult, fail};
-use crate::stub::Platform;
+use crate::stub::{Platform, timer};
 
 entry_points! {
     fn clGetPlatformIDs(num_entries: cl_uint, platforms: *mut cl_platform_id, num_platforms: *mut cl_uint) {
@@ -50,8 +50,7 @@ fn answer(name: cl_platform_info, info: Info) -> ClResult<Answered> {
             info.give_str(&names.join(" "))
         }
         CL_PLATFORM_ICD_SUFFIX_KHR => info.give_str("CSWY"),
-        // OpenCL 3.0: no timer that all devices share with the host.
-        CL_PLATFORM_HOST_TIMER_RESOLUTION => info.give(0u64),
+        CL_PLATFORM_HOST_TIMER_RESOLUTION => info.give(timer::HOST_RESOLUTION),
         CL_PLATFORM_NUMERIC_VERSION => info.give(version(3, 0, 0)),
         CL_PLATFORM_EXTENSIONS_WITH_VERSION => {
             let entries = extensions();

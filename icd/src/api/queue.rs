@@ -8,7 +8,7 @@ use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Context, Device, Queue};
+use crate::stub::{Context, Device, Queue, timer};
 
 fn create(
     context: cl_context,
@@ -19,9 +19,9 @@ fn create(
     let device = handle::resolve::<Device>(device)?;
     require(context.has_device(&device), CL_INVALID_DEVICE)?;
     let (properties, list) = list(&device)?;
-    Ok(handle::publish(Queue::new(
-        context, device, properties, list,
-    )?))
+    let queue = Queue::new(context, device, properties, list)?;
+    timer::prepare(&queue);
+    Ok(handle::publish(queue))
 }
 
 /// The bits of `CL_QUEUE_PROPERTIES`: unknown ones are wrong, known ones must be the device's.

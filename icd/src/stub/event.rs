@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use ending::Arrival;
 pub(super) use ending::{End, Precedents};
 
-use super::{Binding, Buffer, Context, Queue, callbacks, next_id};
+use super::{Binding, Buffer, Context, Queue, callbacks, next_id, timer};
 use crate::error::{ClResult, Status, require};
 
 /// Called with the status it was registered for, or the negative one the event ended with.
@@ -41,6 +41,8 @@ pub struct Event {
     context: Arc<Context>,
     queue: Option<Arc<Queue>>,
     command: u32,
+    // When it was enqueued, on the host clock; where somebody may ask for it.
+    queued_ns: u64,
     // There when an unset user event of the application may hold it back.
     gated: Option<GatedBy>,
     status: AtomicI32,
@@ -53,6 +55,7 @@ pub struct Event {
 
 #[derive(Default)]
 struct State {
+    // On the node's clock.
     times: Option<[u64; 4]>,
     callbacks: Vec<(i32, EventCallback)>,
     finisher: Option<Finisher>,
@@ -115,6 +118,7 @@ impl Event {
             context: queue.context().clone(),
             queue: Some(queue.clone()),
             command,
+            queued_ns: timer::stamp(queue),
             gated,
             status: AtomicI32::new(CL_QUEUED),
             settled: AtomicBool::new(false),
@@ -172,6 +176,7 @@ impl Event {
             context: context.clone(),
             queue: None,
             command: CL_COMMAND_USER,
+            queued_ns: 0,
             gated: gated.then(GatedBy::default),
             status: AtomicI32::new(CL_SUBMITTED),
             settled: AtomicBool::new(false),
@@ -250,15 +255,15 @@ impl Event {
         self.gated.iter().flatten().filter_map(Weak::upgrade)
     }
 
-    /// Queued, submitted, started, ended in device nanoseconds; none before a successful end, for
-    /// user events, and where the node gave none.
+    /// Queued, submitted, started, ended on the host clock, ns; none before a successful end, for user
+    /// events, and where the node gave none. Waits while the node's clock is being read for the first time.
     #[must_use]
     pub fn times(&self) -> Option<[u64; 4]> {
-        if self.status() == CL_COMPLETE {
-            self.state.lock().times
-        } else {
-            None
+        if self.status() != CL_COMPLETE {
+            return None;
         }
+        let told = self.state.lock().times?;
+        timer::moments_of(self.queue.as_ref()?, self.queued_ns, told)
     }
 
     /// The command has left the client.

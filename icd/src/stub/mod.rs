@@ -32,6 +32,7 @@ mod remote;
 mod sampler;
 mod server;
 mod site;
+pub mod timer;
 mod transfer;
 
 pub use binding::Binding;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use causeway_proto::command::{Answer, Completion, LinkState, Notice};
+use causeway_proto::clock::Offset;
+use causeway_proto::command::{Answer, Completion, DeviceTimer, LinkState, Notice, query};
 use causeway_proto::id::{EventId, RequestId, SessionId};
 use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
@@ -17,6 +18,7 @@ use super::bulk::Bulk;
 use super::bulk::memory::HostRegion;
 use super::carrier::direct::Direct;
 use super::carrier::grpc::{self, Grpc};
+use super::clock::{self, NodeClock};
 use super::core::Core;
 use super::encode::EncodeCommand;
 use super::gauge::Gauge;
@@ -74,6 +76,8 @@ pub struct Session {
     core: Arc<Core>,
     id: SessionId,
     location: Location,
+    clock: NodeClock,
+    gauge: Arc<Gauge>,
 }
 
 /// What a session is made from.
@@ -109,7 +113,7 @@ impl Session {
         };
         let commands = door.open(purpose, 0, deadline)?;
         let pulse = Arc::new(door.open(Purpose::Pulse, 0, deadline)?);
-        let bulk = Bulk::new(door.clone(), bulk_connections, gauge);
+        let bulk = Bulk::new(door.clone(), bulk_connections, Arc::clone(&gauge));
         let (address, id) = (door.address, door.session);
         let started = match carrier {
             Carrier::Direct => start_direct(commands, address.clone(), &pulse, bulk, events),
@@ -124,6 +128,8 @@ impl Session {
             core: started.map_err(no_thread)?,
             id,
             location,
+            clock: NodeClock::default(),
+            gauge,
         };
         pulse::start(&session.core, pulse, rhythm).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
@@ -333,6 +339,41 @@ impl Session {
             return Some(WireError::Forked);
         }
         self.core.loss().cloned()
+    }
+
+    /// Begins to read the node's clock, if nobody has, so that [`Session::clock_offset`] is known when it is
+    /// wanted. Waits for nothing. `next` gives ids for the questions.
+    pub fn read_clock(self: &Arc<Self>, next: fn() -> RequestId) {
+        if !fork::is_child() {
+            self.clock.read(self, &self.gauge, next);
+        }
+    }
+
+    /// From the node's host clock, which all its times are on, to [`clock::host_ns`]; after
+    /// [`Session::read_clock`]. Waits for it if it is being read. `None` when the session was lost before.
+    #[must_use]
+    pub fn clock_offset(&self) -> Option<Offset> {
+        self.clock.offset()
+    }
+
+    /// A device's time now, on the node's host clock, and our own at about the same moment. Waits for the node.
+    ///
+    /// # Errors
+    /// [`WireError::Lost`], [`WireError::Forked`].
+    pub fn device_time(
+        &self,
+        request: RequestId,
+        device: DeviceTimer,
+    ) -> Result<(u64, u64), WireError> {
+        fork::check()?;
+        let question = query::Question::DeviceTimer(device);
+        let asked = clock::ask(self, request, question).ok_or_else(|| self.gone())?;
+        let (reading, device) = asked;
+        Ok((device, reading.before.midpoint(reading.after)))
+    }
+
+    pub(super) fn clock(&self) -> &NodeClock {
+        &self.clock
     }
 
     /// Ends it as a loss would, for this reason.

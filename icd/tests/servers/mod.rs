@@ -90,6 +90,19 @@ impl Daemon {
 
     /// The same at an address.
     pub fn start_at(listen: &str, settings: &str) -> Daemon {
+        Daemon::start_with(listen, settings, &[])
+    }
+
+    /// On a machine whose host clock is ahead of ours.
+    pub fn start_ahead(settings: &str, ns: u64) -> Daemon {
+        Daemon::start_with(
+            "127.0.0.1:0",
+            settings,
+            &[("CAUSEWAYD_CLOCK_AHEAD", &ns.to_string())],
+        )
+    }
+
+    fn start_with(listen: &str, settings: &str, environment: &[(&str, &str)]) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder");
         let control = folder.path().join("fake.toml");
         std::fs::write(&control, settings).expect("written");
@@ -106,6 +119,7 @@ impl Daemon {
             .env("OCL_ICD_VENDORS", &vendors)
             .env("FAKE_OPENCL_CONFIG", &control)
             .env_remove("OCL_ICD_FILENAMES")
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(folder.path().join("log")).expect("made"))

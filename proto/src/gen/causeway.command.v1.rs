@@ -536,6 +536,7 @@ pub mod query {
         DeviceTimer(super::DeviceTimer),
     }
 }
+/// Answered at once, with the node's host clock.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ping {}
@@ -564,8 +565,9 @@ pub struct KernelWorkGroup {
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeviceTimer {
-    #[prost(uint64, tag = "1")]
-    pub context: u64,
+    /// by their places in the inventory
+    #[prost(uint32, tag = "1")]
+    pub platform: u32,
     #[prost(uint32, tag = "2")]
     pub device: u32,
 }
@@ -595,7 +597,7 @@ pub struct Completion {
     /// 0 or negative
     #[prost(sint32, tag = "2")]
     pub status: i32,
-    /// device time, ns; all four 0 when the node has none
+    /// on the node's host clock, ns; all four 0 when there are none
     #[prost(fixed64, tag = "3")]
     pub queued: u64,
     #[prost(fixed64, tag = "4")]
@@ -727,9 +729,11 @@ pub struct BinariesAnswer {
     #[prost(uint64, repeated, tag = "2")]
     pub sizes: ::prost::alloc::vec::Vec<u64>,
 }
+/// Of a Ping or DeviceTimer. Both on the node's host clock, like all times of its commands.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TimerAnswer {
+    /// of a DeviceTimer: the device's
     #[prost(uint64, tag = "1")]
     pub device_ns: u64,
     #[prost(uint64, tag = "2")]

@@ -95,7 +95,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver just gave the event; the mapping is the driver's memory, not ours.
-        let event = unsafe { Event::adopt(event, None, self.watched()) };
+        let event = unsafe { Event::adopt(event, None, self.home()) };
         if pointer.is_null() {
             return Err(Status::OUT_OF_RESOURCES);
         }
@@ -128,6 +128,6 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory of ours is concerned.
-        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 }

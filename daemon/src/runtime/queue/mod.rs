@@ -20,11 +20,10 @@ use opencl_sys::{
 };
 
 use super::context::Context;
-use super::event::{Event, WaitList};
+use super::event::{Event, Home, WaitList};
 use super::kernel::{Kernel, Shape};
 use super::library::{check, cl};
 use super::node::Device;
-use super::watch::QueueKey;
 
 const INVALID_VALUE: Status = Status(-30);
 
@@ -50,6 +49,19 @@ impl Queue {
     /// # Errors
     /// What the driver says.
     pub fn new(context: &Context, device: Device, properties: &[u64]) -> Result<Queue, Status> {
+        let queue = Queue::unprepared(context, device, properties)?;
+        if queue.profiling {
+            device.clock().prepare(device, context);
+        }
+        Ok(queue)
+    }
+
+    /// The same without a look at the device's clock.
+    pub(super) fn unprepared(
+        context: &Context,
+        device: Device,
+        properties: &[u64],
+    ) -> Result<Queue, Status> {
         context.owns(device)?;
         let bits = properties
             .chunks_exact(2)
@@ -105,9 +117,11 @@ impl Queue {
         self.profiling
     }
 
-    // Under which key its events are watched; none where the driver's callbacks are prompt.
-    fn watched(&self) -> Option<QueueKey> {
-        self.device.calls_back_late().then(|| self.raw.addr())
+    fn home(&self) -> Home {
+        Home {
+            watched: self.device.calls_back_late().then(|| self.raw.addr()),
+            clock: self.device.clock(),
+        }
     }
 
     /// `clFlush`.
@@ -155,7 +169,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     /// Completes when the wait list, or with none everything before it in the queue, did.
@@ -174,7 +188,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     /// A marker that later commands of the queue come after.
@@ -193,7 +207,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     fn release(&self) -> Result<(), Status> {

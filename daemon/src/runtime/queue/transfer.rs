@@ -74,7 +74,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver just gave the event, and its command reads `source` alone.
-        Ok(unsafe { Event::adopt(event, Some(source), self.watched()) })
+        Ok(unsafe { Event::adopt(event, Some(source), self.home()) })
     }
 
     /// Reads `region`, packed, into `target` from `skip` on.
@@ -135,7 +135,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver just gave the event, and its command writes `target` alone.
-        Ok(unsafe { Event::adopt(event, Some(target), self.watched()) })
+        Ok(unsafe { Event::adopt(event, Some(target), self.home()) })
     }
 
     /// Copies between regions of one shape (see [`common_shape`]).
@@ -189,7 +189,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     /// Fills `size` bytes from `offset`, in pieces that every driver can take.
@@ -247,7 +247,7 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     /// `clEnqueueMigrateMemObjects`.
@@ -276,6 +276,6 @@ impl Queue {
             ))
         })?;
         // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None, self.watched()) })
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 }

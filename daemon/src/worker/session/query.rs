@@ -6,11 +6,12 @@ use std::sync::Arc;
 use causeway_proto::command::{
     Answer, DeviceTimer, KernelArg, KernelWorkGroup, Query, TimerAnswer, answer, kernel_arg, query,
 };
-use causeway_proto::id::{ContextId, DeviceIndex, KernelId, ProgramId, RequestId};
+use causeway_proto::id::{DeviceIndex, KernelId, PlatformIndex, ProgramId, RequestId};
 use causeway_proto::status::Status;
 
 use super::objects::find;
 use super::{Shared, Violation};
+use crate::runtime::clock;
 
 /// Answers a question: at once, or from the builder where the driver may take its time.
 ///
@@ -18,7 +19,7 @@ use super::{Shared, Violation};
 /// [`Violation`] for what no client of ours asks.
 pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation> {
     let result = match query.question {
-        Some(query::Question::Ping(_)) => Ok(None),
+        Some(query::Question::Ping(_)) => Ok(Some(timer(0))),
         Some(query::Question::ProgramBinaries(ask)) => {
             let program = find(&shared.core.lock().objects.programs, ProgramId(ask.program))?;
             let request = RequestId(query.request);
@@ -26,7 +27,7 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
             return Ok(());
         }
         Some(query::Question::KernelWorkGroup(ask)) => kernel_work_group(shared, &ask)?.map(Some),
-        Some(query::Question::DeviceTimer(ask)) => device_timer(shared, ask)?.map(Some),
+        Some(query::Question::DeviceTimer(ask)) => Ok(Some(device_timer(shared, &ask)?)),
         None => return Err(Violation::Malformed("a query without a question")),
     };
     let status = result.as_ref().err().copied().unwrap_or(Status::SUCCESS);
@@ -39,17 +40,19 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
     Ok(())
 }
 
-fn device_timer(
-    shared: &Arc<Shared>,
-    ask: DeviceTimer,
-) -> Result<Result<answer::Body, Status>, Violation> {
-    let context = find(&shared.core.lock().objects.contexts, ContextId(ask.context))?;
-    let device = context
-        .device(DeviceIndex(ask.device))
-        .ok_or(Violation::Malformed("a timer of no device of the context"))?;
-    Ok(device
-        .timers()
-        .map(|(device_ns, host_ns)| answer::Body::Timer(TimerAnswer { device_ns, host_ns })))
+fn device_timer(shared: &Arc<Shared>, ask: &DeviceTimer) -> Result<answer::Body, Violation> {
+    let platform = shared.node.platform(PlatformIndex(ask.platform));
+    let device = platform
+        .and_then(|platform| platform.device(DeviceIndex(ask.device)))
+        .ok_or(Violation::Malformed("a timer of no device of the node"))?;
+    Ok(timer(device.now()))
+}
+
+fn timer(device_ns: u64) -> answer::Body {
+    answer::Body::Timer(TimerAnswer {
+        device_ns,
+        host_ns: clock::host_ns(),
+    })
 }
 
 /// The kernel's local arguments are set for the question and forgotten after it, so that the next

@@ -1,0 +1,135 @@
+//! The node's host clock, and each device's clock by it.
+//!
+//! Drivers stamp commands with a clock of the device's; every time that leaves this module's callers is on
+//! the node's host clock instead. A device's offset is found once, when its first profiling queue is made
+//! (or its timer asked for): by the driver's own timer function where it has one (OpenCL 2.1), else by
+//! markers on a queue of our own, on a thread of its own, because a busy device may let them wait. If a
+//! command ends before that is done, it tells instead: it is taken to have ended when we heard of it.
+//!
+//! Invariant: an offset is set once, so times of one device keep order and distances.
+
+use std::sync::OnceLock;
+
+use causeway_proto::clock::{Offset, Reading, best};
+use causeway_proto::status::Status;
+use opencl_sys::{CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES};
+
+use super::context::Context;
+use super::event::{Event, Times, WaitList};
+use super::node::Device;
+use super::queue::Queue;
+
+/// Set to a number, this many nanoseconds are added to the node's host clock. For tests: as if the node
+/// had been started at another time.
+pub const AHEAD: &str = "CAUSEWAYD_CLOCK_AHEAD";
+
+/// How often a clock is read; the surest reading counts.
+const READINGS: usize = 8;
+
+/// The node's host clock: monotonic, in ns.
+#[must_use]
+pub fn host_ns() -> u64 {
+    static SHIFT: OnceLock<u64> = OnceLock::new();
+    let shift = SHIFT.get_or_init(|| {
+        let text = std::env::var(AHEAD).unwrap_or_default();
+        text.parse().unwrap_or(0)
+    });
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let (seconds, rest) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
+    seconds * 1_000_000_000 + rest + shift
+}
+
+/// A device's clock.
+#[derive(Debug, Default)]
+pub struct DeviceClock {
+    offset: OnceLock<Offset>,
+}
+
+impl DeviceClock {
+    /// Finds the offset if nobody has: now where the driver has a timer function, else soon.
+    pub(super) fn prepare(&'static self, device: Device, context: &Context) {
+        if self.offset.get().is_some() || self.ask_driver(device) {
+            return;
+        }
+        let properties = [u64::from(CL_QUEUE_PROPERTIES), CL_QUEUE_PROFILING_ENABLE];
+        // The queue keeps the context alive.
+        let Ok(queue) = Queue::unprepared(context, device, &properties) else {
+            return;
+        };
+        let measure = move || {
+            let found = best((0..READINGS).map_while(|_| read_by_marker(&queue).ok()));
+            if let Some(found) = found {
+                let _ = self.offset.set(found);
+            }
+        };
+        // Without a thread the first command tells.
+        let _ = std::thread::Builder::new()
+            .name("clock".to_owned())
+            .spawn(measure);
+    }
+
+    /// The device's time now, on the host clock: just that, where the driver has no timer function.
+    pub(super) fn now(&self, device: Device) -> u64 {
+        if self.offset.get().is_none() {
+            self.ask_driver(device);
+        }
+        match (self.offset.get(), device.timers()) {
+            (Some(offset), Ok((now, _))) => offset.apply(now),
+            _ => host_ns(),
+        }
+    }
+
+    fn ask_driver(&self, device: Device) -> bool {
+        let read = || {
+            let before = host_ns();
+            let (now, _) = device.timers().ok().filter(|(now, _)| *now != 0)?;
+            Some(Reading::of_moment(before, now, host_ns()))
+        };
+        let found = best((0..READINGS).map_while(|_| read()));
+        found.is_some_and(|found| {
+            let _ = self.offset.set(found);
+            true
+        })
+    }
+
+    /// Times of a command that has just ended, on the host clock.
+    pub(super) fn on_host(&self, times: Times) -> Times {
+        if times.ended == 0 {
+            // The driver has none.
+            return times;
+        }
+        let offset = self.offset.get_or_init(|| {
+            let now = host_ns();
+            let ended_now = Reading::of_moment(now, times.ended, now);
+            ended_now.offset().unwrap_or(Offset {
+                ns: 0,
+                uncertainty: u64::MAX,
+            })
+        });
+        Times {
+            queued: offset.apply(times.queued),
+            submitted: offset.apply(times.submitted),
+            started: offset.apply(times.started),
+            ended: offset.apply(times.ended),
+        }
+    }
+}
+
+// A marker runs between two readings of the host clock.
+fn read_by_marker(queue: &Queue) -> Result<Reading, Status> {
+    let before = host_ns();
+    let marker: Event = queue.marker(&WaitList::default())?;
+    queue.flush()?;
+    marker.wait()?;
+    let after = host_ns();
+    let times = marker.device_times().ok_or(Status::INVALID_OPERATION)?;
+    if times.ended == 0 {
+        return Err(Status::INVALID_OPERATION);
+    }
+    Ok(Reading {
+        before,
+        first: times.started,
+        last: times.ended,
+        after,
+    })
+}

@@ -1,0 +1,122 @@
+//! Times as the application sees them: all on one scale, the client's host clock.
+//!
+//! A command is queued when the application enqueues it, here; the other moments come from its node. They
+//! are shown in order whatever the error of the node's clock, and what lies between start and end is never
+//! changed. A device's timer is its node's, on the same scale: so `clGetDeviceAndHostTimer`,
+//! `clGetHostTimer` and profiling agree.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use causeway_proto::clock::Offset;
+use causeway_proto::command::DeviceTimer;
+use causeway_proto::id::RequestId;
+use causeway_proto::status::Status;
+use cl_headers::types::CL_QUEUE_PROFILING_ENABLE;
+
+use super::{Device, Queue, SessionLink, next_id};
+use crate::error::ClResult;
+use crate::transport::{Session, clock};
+
+/// `CL_PLATFORM_HOST_TIMER_RESOLUTION`, ns.
+pub const HOST_RESOLUTION: u64 = 1;
+
+/// `clGetHostTimer`.
+#[must_use]
+pub fn host_ns() -> u64 {
+    clock::host_ns()
+}
+
+/// `clGetDeviceAndHostTimer`: the device's time and the host's, at about the same moment. Waits for the node;
+/// opens its session if there is none.
+///
+/// # Errors
+/// What the wire says.
+pub fn device_and_host(device: &Arc<Device>) -> ClResult<(u64, u64)> {
+    let links = SessionLink::open_all(&[device.node()])?;
+    let session = links[0].session();
+    session.read_clock(next_request);
+    let Some(offset) = session.clock_offset() else {
+        return Err(Status::DEVICE_NOT_AVAILABLE);
+    };
+    let question = DeviceTimer {
+        platform: device.platform().0,
+        device: device.index().0,
+    };
+    let (device, host) = session.device_time(next_request(), question)?;
+    Ok((offset.apply(device), host))
+}
+
+/// A queue was made: if it profiles, somebody will ask for times.
+pub fn prepare(queue: &Queue) {
+    if is_profiling(queue) {
+        session_of(queue).read_clock(next_request);
+    }
+}
+
+/// The time of an enqueue; 0 where nobody can ask for it.
+pub(super) fn stamp(queue: &Queue) -> u64 {
+    if is_profiling(queue) { host_ns() } else { 0 }
+}
+
+/// [`moments`] of a command of this queue.
+pub(super) fn moments_of(queue: &Queue, queued: u64, told: [u64; 4]) -> Option<[u64; 4]> {
+    let offset = session_of(queue).clock_offset()?;
+    Some(moments(queued, told, offset))
+}
+
+fn is_profiling(queue: &Queue) -> bool {
+    queue.properties() & CL_QUEUE_PROFILING_ENABLE != 0
+}
+
+fn session_of(queue: &Queue) -> &Arc<Session> {
+    queue.context().site_of(queue.device()).session()
+}
+
+/// The four moments of a command: enqueued at `queued` here; the others as its node told them.
+fn moments(queued: u64, told: [u64; 4], offset: Offset) -> [u64; 4] {
+    let [_, submitted, started, ended] = told.map(|ns| offset.apply(ns));
+    let started = started.min(ended);
+    let submitted = submitted.min(started);
+    [queued.min(submitted), submitted, started, ended]
+}
+
+fn next_request() -> RequestId {
+    RequestId(next_id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn moments_are_in_order_and_durations_stay(
+            queued in 0u64..1 << 40, told in prop::array::uniform4(1u64 << 41..1 << 42), ns in -(1i64 << 40)..1 << 40,
+        ) {
+            let shown = moments(queued, told, Offset { ns, uncertainty: 0 });
+            prop_assert!(shown.is_sorted());
+            if told[2] <= told[3] {
+                prop_assert_eq!(shown[3] - shown[2], told[3] - told[2]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_enqueued_here_is_told_as_here() {
+        let offset = Offset {
+            ns: -1000,
+            uncertainty: 5,
+        };
+        assert_eq!(
+            moments(90, [0, 1100, 1200, 1300], offset),
+            [90, 100, 200, 300]
+        );
+        // By the error of the node's clock it came before it was sent.
+        assert_eq!(
+            moments(103, [0, 1100, 1200, 1300], offset),
+            [100, 100, 200, 300]
+        );
+    }
+}
