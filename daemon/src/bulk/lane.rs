@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_proto::bulk::{BadHeader, HEADER, Header, Kind};
 
+use super::OWN;
 use super::claims::Refused;
-use super::outgoing::Item;
-use crate::worker::session::{Shared, spawn};
+use super::outgoing::{Item, Outgoing};
+use super::path::Path;
+use super::peers::{Foreign, Origin};
+use crate::worker::session::{Shared, broken, spawn};
 
 /// Why a lane ends.
 #[derive(Debug, thiserror::Error)]
@@ -24,35 +27,64 @@ pub(super) enum LaneError {
     Header(#[from] BadHeader),
     #[error(transparent)]
     Refused(#[from] Refused),
-    #[error("a client grants no credit")]
-    Credit,
-    #[error("a client tells of events in its commands")]
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
+    #[error("an event was told among data")]
     Event,
 }
 
+/// A connection: who is at its other end, and from which queue it sends.
+pub(super) struct Lane {
+    pub(super) number: u8,
+    /// `None`: the client.
+    pub(super) path: Option<(Arc<Path>, u64)>,
+}
+
+impl Lane {
+    fn origin(&self) -> Origin {
+        match &self.path {
+            Some((path, _)) => Origin::Peer(path.id()),
+            None => Origin::Client,
+        }
+    }
+
+    fn outgoing<'a>(&'a self, shared: &'a Shared) -> &'a Outgoing {
+        match &self.path {
+            Some((path, _)) => path.own(),
+            None => &shared.bulk.outgoing,
+        }
+    }
+
+    fn name(&self, direction: &str) -> String {
+        match &self.path {
+            Some((path, _)) => format!("link{}-{direction}-{}", path.id().0, self.number),
+            None => format!("bulk-{direction}-{}", self.number),
+        }
+    }
+}
+
 /// Starts the two threads of a lane.
-pub(super) fn start(shared: &Arc<Shared>, lane: u8, socket: TcpStream) {
-    let socket = Arc::new(socket);
-    let gone = Arc::new(AtomicBool::new(false));
-    spawn(&format!("bulk-in-{lane}"), {
-        let (shared, socket, gone) = (Arc::clone(shared), Arc::clone(&socket), Arc::clone(&gone));
+pub(super) fn start(shared: &Arc<Shared>, lane: Lane, socket: TcpStream) {
+    let both = Arc::new((lane, socket, AtomicBool::new(false)));
+    spawn(&both.0.name("in"), {
+        let (shared, both) = (Arc::clone(shared), Arc::clone(&both));
         move || {
-            let ended = read(&shared, &socket);
-            end(&shared, lane, &socket, &gone, ended);
+            let (lane, socket, gone) = &*both;
+            let ended = read(&shared, lane, socket);
+            end(&shared, lane, socket, gone, ended);
         }
     });
-    spawn(&format!("bulk-out-{lane}"), {
-        let shared = Arc::clone(shared);
-        move || {
-            let ended = write(&shared, &socket, &gone);
-            end(&shared, lane, &socket, &gone, ended);
-        }
+    let shared = Arc::clone(shared);
+    spawn(&both.0.name("out"), move || {
+        let (lane, socket, gone) = &*both;
+        let ended = write(&shared, lane, socket, gone);
+        end(&shared, lane, socket, gone, ended);
     });
 }
 
 fn end(
-    shared: &Shared,
-    lane: u8,
+    shared: &Arc<Shared>,
+    lane: &Lane,
     socket: &TcpStream,
     gone: &AtomicBool,
     ended: Result<(), LaneError>,
@@ -60,6 +92,25 @@ fn end(
     if gone.swap(true, Ordering::AcqRel) {
         return;
     }
+    let _ = socket.shutdown(Shutdown::Both);
+    lane.outgoing(shared).look();
+    if let Some((path, incarnation)) = &lane.path {
+        if path.is_present(*incarnation) {
+            if path.id() == OWN {
+                broken("the worker's path to itself broke");
+            }
+            let reason = match ended {
+                Ok(()) => "the other end closed a connection".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            tracing::info!(link = ?path.id(), reason, "a link's connection ended");
+            shared
+                .links
+                .lane_broke(shared, path.id(), *incarnation, reason);
+        }
+        return;
+    }
+    let lane = lane.number;
     match ended {
         Ok(()) => tracing::debug!(lane, "a bulk connection was closed"),
         Err(LaneError::Io(error)) => tracing::info!(lane, %error, "a bulk connection broke"),
@@ -67,12 +118,11 @@ fn end(
             tracing::warn!(lane, %error, "a bulk connection is closed for what came on it")
         }
     }
-    let _ = socket.shutdown(Shutdown::Both);
-    shared.bulk.outgoing().look();
 }
 
-fn read(shared: &Arc<Shared>, mut socket: &TcpStream) -> Result<(), LaneError> {
+fn read(shared: &Arc<Shared>, lane: &Lane, mut socket: &TcpStream) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
+    let (bulk, from) = (&shared.bulk, lane.origin());
     loop {
         let mut bytes = [0; HEADER];
         match socket.read(&mut bytes)? {
@@ -80,17 +130,26 @@ fn read(shared: &Arc<Shared>, mut socket: &TcpStream) -> Result<(), LaneError> {
             got => socket.read_exact(&mut bytes[got..])?,
         }
         let header = Header::decode(&bytes)?;
-        let incoming = shared.bulk.incoming(header.transfer);
-        match (header.kind, incoming) {
-            (Kind::Data, Some(incoming)) => {
-                incoming.receive(socket, header.offset, header.length, &mut scratch)?;
+        match header.kind {
+            Kind::Data => match bulk.incoming(header.transfer) {
+                Some(incoming) => {
+                    incoming.from(from)?;
+                    incoming.receive(socket, header.offset, header.length, &mut scratch)?;
+                }
+                None => discard(socket, header.length, &mut scratch)?,
+            },
+            Kind::Credit | Kind::Offer => {
+                if let Some(answer) = bulk.peers.word(from, &header)? {
+                    lane.outgoing(shared).push(answer);
+                }
             }
-            (Kind::Data, None) => discard(socket, header.length, &mut scratch)?,
-            (Kind::Cancel, Some(incoming)) => incoming.cancelled(),
-            (Kind::Cancel, None) => {}
-            (Kind::Credit, _) => return Err(LaneError::Credit),
-            (Kind::Offer, _) => {}
-            (Kind::Event, _) => return Err(LaneError::Event),
+            Kind::Cancel => match bulk.incoming(header.transfer) {
+                Some(incoming) if from == Origin::Client && incoming.is_of_client() => {
+                    incoming.cancelled();
+                }
+                _ => bulk.peers.cancel(from, &header)?,
+            },
+            Kind::Event => return Err(LaneError::Event),
         }
     }
 }
@@ -112,18 +171,26 @@ pub(super) fn discard(
     Ok(())
 }
 
-fn write(shared: &Arc<Shared>, mut socket: &TcpStream, gone: &AtomicBool) -> Result<(), LaneError> {
+fn write(
+    shared: &Arc<Shared>,
+    lane: &Lane,
+    mut socket: &TcpStream,
+    gone: &AtomicBool,
+) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
-    let outgoing = shared.bulk.outgoing();
+    let outgoing = lane.outgoing(shared);
     while let Some(item) = outgoing.next(|| gone.load(Ordering::Acquire)) {
         match item {
             Item::Word(header) => socket.write_all(&header.encode())?,
-            Item::Mapped(read, offset, length) => {
-                let header = data(read.transfer(), offset, length);
-                read.window()
-                    .send(socket, &header, offset, length.into(), &mut scratch)?;
-                read.sent(length.into());
+            Item::Mapped(chunk) => {
+                let header = data(chunk.transfer(), chunk.offset(), chunk.length());
+                let (from, length) = (chunk.offset(), chunk.length().into());
+                chunk
+                    .window()
+                    .send(socket, &header, from, length, &mut scratch)?;
+                chunk.sent();
             }
+            Item::Staged(chunk) if !chunk.is_wanted() => {}
             Item::Staged(chunk) => {
                 let header = data(chunk.transfer(), chunk.offset(), chunk.length());
                 let length = chunk.length().into();

@@ -6,46 +6,76 @@
 //! the session lets the queue's successors go; the driver's callback ends the command. A large read is
 //! the same backwards, without credit: the application's memory is there from the start.
 //!
-//! - [`lane`]: one connection, two threads; [`outgoing`]: the one queue that all lanes send from;
+//! A transfer between two workers is a read here and a write there: the reader offers it when it may run,
+//! the writer grants credit, the bytes go over the link between the two, or over the client's connections
+//! when there is no path. The reader's command ends without failure also when the other end or the link
+//! gave the transfer up, because its buffer is no longer read; the writer's tells what happened.
+//!
+//! - [`lane`]: one connection, two threads; [`outgoing`]: a queue that several lanes send from;
+//! - [`path`]: which lanes are a link's; [`peers`]: the transfers with other workers and what is said of
+//!   them;
 //! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
-//! - [`claims`], [`blocks`]: pure accounts and shapes.
+//! - [`allowance`], [`claims`], [`blocks`]: pure accounts and shapes.
 //!
 //! The bulk thread makes the driver calls that come up where none may be made (a callback) or that
 //! block (allocating a ring).
 //!
-//! What it is not: it knows no frame and no command but the transfers'. Invariant: what a client was
-//! granted can always be taken off the wire, so no transfer blocks another.
+//! What it is not: it knows no frame and no command but the transfers', and makes no link. Invariant: what
+//! the other side was granted can always be taken off the wire, so no transfer blocks another.
 
+mod allowance;
 mod blocks;
 mod claims;
 mod direct;
 mod lane;
 mod memory;
 mod outgoing;
+mod path;
+mod peers;
 mod staged;
+mod transfer;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use causeway_proto::bulk::Header;
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
 
-use self::lane::LaneError;
+use self::lane::{Lane, LaneError};
 use self::outgoing::Outgoing;
+pub(crate) use self::path::Path;
+use self::path::Patience;
+pub(crate) use self::peers::{Far, Part};
+use self::peers::{Foreign, Origin, Peers, Why};
 pub(crate) use self::staged::Rings;
+use self::transfer::Transfer;
 use crate::runtime::event::WaitList;
-use crate::worker::session::command::Command;
 use crate::worker::session::enqueue::Task;
 use crate::worker::session::hash::ById;
-use crate::worker::session::objects::{Memory, Queue};
-use crate::worker::session::run::Runner;
-use crate::worker::session::{Shared, spawn};
+use crate::worker::session::objects::Memory;
+use crate::worker::session::{Shared, broken, spawn};
 
-/// A transfer whose bytes come from the client.
+/// How long a transfer waits for a link that is being made, and for what replaces one that broke.
+const MAKING: Duration = Duration::from_secs(60);
+const REPLACING: Duration = Duration::from_secs(10);
+
+/// A worker's path to itself, for transfers between two platforms of a node.
+const OWN: LinkId = LinkId(0);
+
+/// A transfer whose bytes come from the client or a peer.
 trait Incoming: Send + Sync {
+    /// Whether bytes may come from there.
+    fn from(&self, origin: Origin) -> Result<(), Foreign>;
+
+    /// Whether the client holds its bytes.
+    fn is_of_client(&self) -> bool;
+
     /// Takes `length` bytes off the socket, which belong at packed offset `offset`.
     fn receive(
         &self,
@@ -55,8 +85,8 @@ trait Incoming: Send + Sync {
         scratch: &mut Vec<u8>,
     ) -> Result<(), LaneError>;
 
-    /// The client will send no more.
-    fn cancelled(&self);
+    /// The client will send no more of its own.
+    fn cancelled(self: Arc<Self>);
 }
 
 type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
@@ -64,8 +94,11 @@ type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
 /// The bulk transfers of a session.
 #[derive(Default)]
 pub(crate) struct Engine {
+    // To the client.
     outgoing: Outgoing,
     incoming: Mutex<HashMap<EventId, Arc<dyn Incoming>, ById>>,
+    peers: Peers,
+    paths: Mutex<HashMap<LinkId, Arc<Path>, ById>>,
     jobs: Mutex<Jobs>,
     wake: Condvar,
     lanes: Mutex<Vec<TcpStream>>,
@@ -74,6 +107,7 @@ pub(crate) struct Engine {
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
+    timed: Vec<(Instant, Job)>,
     started: bool,
 }
 
@@ -88,10 +122,11 @@ pub(crate) fn write(
     region: Region,
     waits: &WaitList<'_>,
 ) -> Result<(), Status> {
+    let transfer = Transfer::new(shared, task, memory, region);
     if task.queue.native()?.device().has_direct_memory() {
-        return direct::write(shared, task, memory, region, waits);
+        return direct::write(transfer, waits);
     }
-    staged::write(shared, task, memory, region);
+    staged::write(transfer);
     Ok(())
 }
 
@@ -106,10 +141,57 @@ pub(crate) fn read(
     region: Region,
     waits: &WaitList<'_>,
 ) -> Result<(), Status> {
+    let transfer = Transfer::new(shared, task, memory, region);
     if task.queue.native()?.device().has_direct_memory() {
-        return direct::read(shared, task, memory, region, waits);
+        return direct::read(transfer, waits);
     }
-    staged::read(shared, task, memory, region);
+    staged::read(transfer);
+    Ok(())
+}
+
+/// Starts a transfer to another worker that may run. `false`: the other end or the link has given it up,
+/// and nothing is left to do.
+///
+/// # Errors
+/// As [`write()`].
+pub(crate) fn send(
+    shared: &Arc<Shared>,
+    task: &Task,
+    memory: &Arc<Memory>,
+    region: Region,
+    waits: &WaitList<'_>,
+) -> Result<bool, Status> {
+    if let Some(far) = &task.far
+        && let Some(why) = shared.bulk.over(far)
+    {
+        shared.bulk.end(far, Some(why.status));
+        return Ok(false);
+    }
+    read(shared, task, memory, region, waits)?;
+    shared.bulk.wait_for_path(shared, task.far.as_ref());
+    Ok(true)
+}
+
+/// Starts a transfer from another worker that may run.
+///
+/// # Errors
+/// As [`write()`], and when the other end or the link has given it up.
+pub(crate) fn receive(
+    shared: &Arc<Shared>,
+    task: &Task,
+    memory: &Arc<Memory>,
+    region: Region,
+    waits: &WaitList<'_>,
+) -> Result<(), Status> {
+    if let Some(far) = &task.far
+        && let Some(why) = shared.bulk.over(far)
+    {
+        // Said here, because a status says too little.
+        task.command.finish(why.status, why.message);
+        return Err(why.status);
+    }
+    write(shared, task, memory, region, waits)?;
+    shared.bulk.wait_for_path(shared, task.far.as_ref());
     Ok(())
 }
 
@@ -123,36 +205,123 @@ impl Engine {
                 return;
             }
         }
+        let lane = Lane {
+            number: lane,
+            path: None,
+        };
         lane::start(shared, lane, socket);
     }
 
     /// Takes a lane of a link that has come up.
     pub(crate) fn attach_peer(
         &self,
-        _shared: &Arc<Shared>,
+        shared: &Arc<Shared>,
         link: LinkId,
         incarnation: u64,
         lane: u8,
         socket: TcpStream,
     ) {
-        tracing::debug!(?link, incarnation, lane, "a lane that nothing uses");
-        self.lanes.lock().push(socket);
+        let path = self.path(shared, link);
+        let again = match socket.try_clone() {
+            Ok(handle) => path.attached(incarnation, handle),
+            Err(error) => {
+                tracing::warn!(?link, lane, %error, "a link's connection cannot be served");
+                None
+            }
+        };
+        let Some(again) = again else {
+            // The other end sees it, and hears of the way that is taken instead.
+            let _ = socket.shutdown(Shutdown::Both);
+            return;
+        };
+        let lane = Lane {
+            number: lane,
+            path: Some((Arc::clone(&path), incarnation)),
+        };
+        lane::start(shared, lane, socket);
+        if again {
+            self.say_again(&path);
+        }
     }
 
-    /// A link that was up is not any more.
-    pub(crate) fn link_failed(&self, _shared: &Arc<Shared>, link: LinkId, reason: &str) {
-        tracing::debug!(?link, reason, "nothing used it");
+    /// A link that was up is not any more: what is in progress on it ends, the rest waits for another way.
+    pub(crate) fn link_failed(&self, shared: &Arc<Shared>, link: LinkId, reason: &str) {
+        let path = self.path(shared, link);
+        let Some(unsent) = path.broken() else { return };
+        unsent.discard();
+        let why = Why {
+            status: Status::DEVICE_NOT_AVAILABLE,
+            message: format!("link {} broke: {reason}", link.0),
+        };
+        for running in self.peers.broke(link, &why) {
+            running.stop(why.clone());
+        }
+        path.own().unwanted().discard();
+        self.count(shared, &path);
     }
 
-    /// What belongs to the link goes over the client's connections.
-    pub(crate) fn route_via_client(&self, _shared: &Arc<Shared>, link: LinkId) {
-        tracing::debug!(?link, "nothing to route");
+    /// What belongs to the link goes over the client's connections from now on.
+    pub(crate) fn route_via_client(&self, shared: &Arc<Shared>, link: LinkId) {
+        // Should it be up: the other end uses it no longer.
+        self.link_failed(shared, link, "the client has found another way");
+        let path = self.path(shared, link);
+        if path.via_client(&self.outgoing) {
+            self.say_again(&path);
+        }
     }
 
-    /// A command that will not run: if the client holds bytes for it, they are not wanted.
-    pub(crate) fn give_up(&self, task: &Task) {
-        if task.expects_bytes {
-            self.outgoing.cancel(task.command.id());
+    /// A command that will not run: if somebody holds bytes for it, or waits for them, they hear of it.
+    pub(crate) fn give_up(&self, task: &Task, status: Status) {
+        match &task.far {
+            Some(far) => self.end(far, Some(status)),
+            None if task.expects_bytes => self.tell_client(Header::cancel(task.command.id(), 0)),
+            None => {}
+        }
+    }
+
+    /// A transfer with another worker that there was no room for.
+    pub(crate) fn refuse(&self, far: &Far, status: Status) {
+        self.end(far, Some(status));
+    }
+
+    /// A transfer with another worker that the client names; `false` when it did before.
+    pub(crate) fn register(&self, far: &Far, total: u64) -> bool {
+        self.peers.register(far, total)
+    }
+
+    /// The way of a link that the client has told of.
+    pub(crate) fn path(&self, shared: &Arc<Shared>, link: LinkId) -> Arc<Path> {
+        let mut paths = self.paths.lock();
+        if let Some(path) = paths.get(&link) {
+            return Arc::clone(path);
+        }
+        let path = Arc::new(Path::new(link));
+        paths.insert(link, Arc::clone(&path));
+        drop(paths);
+        if link == OWN {
+            self.attach_own(shared);
+        }
+        path
+    }
+
+    /// Two ends of one pair, so that what is sent on one comes in on the other.
+    fn attach_own(&self, shared: &Arc<Shared>) {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let pair = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        match pair {
+            Ok((one, other)) => {
+                let attach = |lane, end: OwnedFd| {
+                    self.attach_peer(shared, OWN, 0, lane, TcpStream::from(end));
+                };
+                attach(0, one);
+                attach(1, other);
+            }
+            Err(error) => broken(&format!("no pair of sockets for the node itself: {error}")),
         }
     }
 
@@ -162,10 +331,80 @@ impl Engine {
         for socket in self.lanes.lock().drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
         }
+        for path in self.paths.lock().values() {
+            path.stop();
+        }
     }
 
-    fn outgoing(&self) -> &Outgoing {
-        &self.outgoing
+    fn tell_client(&self, word: Header) {
+        if !self.outgoing.push(word) {
+            broken("the client takes nothing from its bulk connections");
+        }
+    }
+
+    fn tell_peer(&self, path: &Path, word: Header) {
+        if !path.say(&self.outgoing, word) {
+            tracing::warn!(link = ?path.id(), "a peer takes nothing that is said to it");
+        }
+    }
+
+    fn say_again(&self, path: &Path) {
+        for word in self.peers.again(path.id()) {
+            self.tell_peer(path, word);
+        }
+    }
+
+    /// Ends this side of a transfer, and says so to the other if it is before its time.
+    fn end(&self, far: &Far, early: Option<Status>) {
+        if self.peers.end(far, early)
+            && let Some(status) = early
+        {
+            self.tell_peer(&far.path, Header::cancel(far.transfer, status.0));
+        }
+    }
+
+    /// Why a registered transfer need not begin.
+    fn over(&self, far: &Far) -> Option<Why> {
+        self.peers.heard(far).over.or_else(|| self.lost(far))
+    }
+
+    fn lost(&self, far: &Far) -> Option<Why> {
+        far.path.lost().map(|message| Why {
+            status: Status::DEVICE_NOT_AVAILABLE,
+            message,
+        })
+    }
+
+    /// A transfer has begun: it does not wait for its path for ever.
+    fn wait_for_path(&self, shared: &Arc<Shared>, far: Option<&Far>) {
+        if let Some(far) = far {
+            self.count(shared, &far.path);
+        }
+    }
+
+    fn count(&self, shared: &Arc<Shared>, path: &Arc<Path>) {
+        let Some((patience, turn)) = path.count() else {
+            return;
+        };
+        let limit = match patience {
+            Patience::Making => MAKING,
+            Patience::Broken => REPLACING,
+        };
+        let path = Arc::clone(path);
+        self.at(shared, Instant::now() + limit, move |shared| {
+            let Some(message) = path.give_up(turn) else {
+                return;
+            };
+            tracing::warn!(link = ?path.id(), message, "its transfers fail");
+            let why = Why {
+                status: Status::DEVICE_NOT_AVAILABLE,
+                message,
+            };
+            for running in shared.bulk.peers.lost(path.id(), &why) {
+                running.stop(why.clone());
+            }
+            path.own().unwanted().discard();
+        });
     }
 
     fn incoming(&self, transfer: EventId) -> Option<Arc<dyn Incoming>> {
@@ -183,8 +422,22 @@ impl Engine {
 
     /// Has the bulk thread do something that enters the driver.
     fn later(&self, shared: &Arc<Shared>, work: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        self.have_done(shared, |jobs| jobs.waiting.push_back(Box::new(work)));
+    }
+
+    /// The same at a given time.
+    fn at(
+        &self,
+        shared: &Arc<Shared>,
+        when: Instant,
+        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) {
+        self.have_done(shared, |jobs| jobs.timed.push((when, Box::new(work))));
+    }
+
+    fn have_done(&self, shared: &Arc<Shared>, add: impl FnOnce(&mut Jobs)) {
         let mut jobs = self.jobs.lock();
-        jobs.waiting.push_back(Box::new(work));
+        add(&mut jobs);
         if !std::mem::replace(&mut jobs.started, true) {
             let shared = Arc::clone(shared);
             spawn("bulk", move || shared.bulk.serve(&shared));
@@ -196,65 +449,27 @@ impl Engine {
     fn serve(&self, shared: &Arc<Shared>) {
         let mut jobs = self.jobs.lock();
         loop {
-            match jobs.waiting.pop_front() {
+            let due = jobs.due();
+            match due.or_else(|| jobs.waiting.pop_front()) {
                 Some(job) => {
                     drop(jobs);
                     job(shared);
                     jobs = self.jobs.lock();
                 }
-                None => self.wake.wait(&mut jobs),
+                None => match jobs.timed.iter().map(|(when, _)| *when).min() {
+                    Some(when) => drop(self.wake.wait_until(&mut jobs, when)),
+                    None => self.wake.wait(&mut jobs),
+                },
             }
         }
     }
 }
 
-/// What every transfer holds.
-struct Transfer {
-    shared: Arc<Shared>,
-    command: Arc<Command>,
-    queue: Arc<Queue>,
-    memory: Arc<Memory>,
-    region: Region,
-    waits: Vec<Arc<Command>>,
-    expects_bytes: bool,
-}
-
-impl Transfer {
-    fn new(shared: &Arc<Shared>, task: &Task, memory: &Arc<Memory>, region: Region) -> Transfer {
-        Transfer {
-            shared: Arc::clone(shared),
-            command: Arc::clone(&task.command),
-            queue: Arc::clone(&task.queue),
-            memory: Arc::clone(memory),
-            region,
-            waits: task.waits.clone(),
-            expects_bytes: task.expects_bytes,
-        }
+impl Jobs {
+    fn due(&mut self) -> Option<Job> {
+        // Few: one a link at most.
+        let now = Instant::now();
+        let due = self.timed.iter().position(|(when, _)| *when <= now)?;
+        Some(self.timed.swap_remove(due).1)
     }
-
-    fn id(&self) -> EventId {
-        self.command.id()
-    }
-
-    /// The transfer ends early: tells the client, and lets the queue's successors go. Enters the driver.
-    fn fail(&self, status: Status) {
-        fail(&self.shared, &self.command, self.expects_bytes, status);
-    }
-
-    /// The same from where the driver must not be entered.
-    fn fail_later(&self, status: Status) {
-        let (command, expects_bytes) = (Arc::clone(&self.command), self.expects_bytes);
-        self.shared.bulk.later(&self.shared, move |shared| {
-            fail(shared, &command, expects_bytes, status);
-        });
-    }
-}
-
-fn fail(shared: &Arc<Shared>, command: &Arc<Command>, expects_bytes: bool, status: Status) {
-    shared.bulk.forget(command.id());
-    if expects_bytes {
-        shared.bulk.outgoing.cancel(command.id());
-    }
-    command.finish(status, String::new());
-    Runner::new(shared).failed(command);
 }

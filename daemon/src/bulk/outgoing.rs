@@ -1,31 +1,29 @@
-//! What waits to be sent on the bulk connections: one queue for all lanes.
+//! What waits to be sent on some bulk connections: one queue for all lanes of a way.
 //!
-//! Lanes pull, so a slow one does not hold up a transfer. Credit and cancellations go before data.
-//! Invariant: an item is given to exactly one lane; with no lane connected everything waits, up to a
-//! bound for what finished commands leave behind.
+//! Lanes pull, so a slow one does not hold up a transfer, and mapped transfers take turns. Words (credit
+//! and the like) go before data. Invariant: an item is given to exactly one lane; with no lane connected
+//! everything waits, up to a bound for what finished commands leave behind.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use causeway_proto::bulk::{Header, Kind};
-use causeway_proto::id::EventId;
 use parking_lot::{Condvar, Mutex};
 
-use super::direct::DirectRead;
+use super::direct::{DirectRead, MappedChunk};
 use super::staged::StagedChunk;
-use crate::worker::session::broken;
 
-/// So many credits and cancellations wait at most. Those of commands under way are fewer; a cancellation
-/// outlives its command, and a client that takes none of so many is not one of ours.
+/// So many words wait at most. Those of commands under way are fewer; a cancellation outlives its
+/// command, and an end that takes none of so many is not one of ours.
 const MOST_WORDS: usize = 1 << 20;
 
 /// One thing to send.
 pub(super) enum Item {
     /// A header alone.
     Word(Header),
-    /// The next bytes of a mapped read: packed offset and length.
-    Mapped(Arc<DirectRead>, u64, u32),
+    /// The next bytes of a mapped read.
+    Mapped(MappedChunk),
     /// A staged chunk of a read.
     Staged(StagedChunk),
 }
@@ -49,31 +47,12 @@ enum Data {
     Staged(StagedChunk),
 }
 
+/// Data that will not be sent; dropped where no lock is held, because that frees chunks.
+pub(super) struct Unsent(VecDeque<Data>);
+
 impl Outgoing {
-    /// The peer may send bytes of `transfer` up to `offset`.
-    pub(super) fn credit(&self, transfer: EventId, offset: u64) {
-        self.word(Kind::Credit, transfer, offset);
-    }
-
-    /// Nothing of `transfer` will be taken or sent any more.
-    pub(super) fn cancel(&self, transfer: EventId) {
-        self.word(Kind::Cancel, transfer, 0);
-    }
-
-    fn word(&self, kind: Kind, transfer: EventId, offset: u64) {
-        let header = Header {
-            kind,
-            transfer,
-            offset,
-            length: 0,
-        };
-        if !self.push(header) {
-            broken("the client takes nothing from its bulk connections");
-        }
-    }
-
-    /// Whether there was room.
-    fn push(&self, header: Header) -> bool {
+    /// Says something. Whether there was room.
+    pub(super) fn push(&self, header: Header) -> bool {
         let mut state = self.state.lock();
         if state.words.len() >= MOST_WORDS {
             return false;
@@ -102,8 +81,46 @@ impl Outgoing {
         self.wake.notify_all();
     }
 
+    /// Takes everything that waits in `other`, whose lanes get nothing any more.
+    pub(super) fn take_over(&self, other: &Outgoing) {
+        let (words, data) = {
+            let mut other = other.state.lock();
+            (
+                std::mem::take(&mut other.words),
+                std::mem::take(&mut other.data),
+            )
+        };
+        let mut state = self.state.lock();
+        state.words.extend(words);
+        state.data.extend(data);
+        drop(state);
+        self.wake.notify_all();
+    }
+
+    /// The lanes broke: what they had not sent means nothing any more, but for cancellations.
+    pub(super) fn break_off(&self) -> Unsent {
+        let mut state = self.state.lock();
+        state.words.retain(|word| word.kind == Kind::Cancel);
+        Unsent(std::mem::take(&mut state.data))
+    }
+
+    /// Chunks that nobody wants any more.
+    pub(super) fn unwanted(&self) -> Unsent {
+        let mut state = self.state.lock();
+        let (keep, unwanted) = std::mem::take(&mut state.data)
+            .into_iter()
+            .partition(|data| match data {
+                Data::Mapped(_) => true,
+                Data::Staged(chunk) => chunk.is_wanted(),
+            });
+        state.data = keep;
+        Unsent(unwanted)
+    }
+
     /// The next thing to send; waits for it. `None`: `gone` says that the lane is, or the session ends.
     pub(super) fn next(&self, gone: impl Fn() -> bool) -> Option<Item> {
+        // Declared first, so dropped after the lock.
+        let mut spent = Vec::new();
         let mut state = self.state.lock();
         loop {
             if state.stopping || gone() {
@@ -112,22 +129,20 @@ impl Outgoing {
             if let Some(header) = state.words.pop_front() {
                 return Some(Item::Word(header));
             }
-            match state.data.front() {
+            match state.data.pop_front() {
                 Some(Data::Mapped(read)) => {
-                    let read = Arc::clone(read);
-                    let (offset, length, last) = read.take_chunk();
-                    if last {
-                        state.data.pop_front();
+                    let (chunk, more) = DirectRead::take_chunk(&read);
+                    if more {
+                        // Others have their turn before its next one.
+                        state.data.push_back(Data::Mapped(read));
+                    } else {
+                        spent.push(read);
                     }
-                    if length > 0 {
-                        return Some(Item::Mapped(read, offset, length));
-                    }
-                }
-                Some(Data::Staged(_)) => {
-                    if let Some(Data::Staged(chunk)) = state.data.pop_front() {
-                        return Some(Item::Staged(chunk));
+                    if let Some(chunk) = chunk {
+                        return Some(Item::Mapped(chunk));
                     }
                 }
+                Some(Data::Staged(chunk)) => return Some(Item::Staged(chunk)),
                 None => self.wake.wait(&mut state),
             }
         }
@@ -140,24 +155,44 @@ impl Outgoing {
     }
 }
 
+impl Unsent {
+    /// Tells the transfers that they will not be asked for more.
+    pub(super) fn discard(self) {
+        for data in self.0 {
+            if let Data::Mapped(read) = data {
+                read.unqueued();
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_proto::id::EventId;
 
     #[test]
     fn words_that_nobody_takes_are_bounded() {
         let outgoing = Outgoing::default();
-        let word = Header {
-            kind: Kind::Cancel,
-            transfer: EventId(1),
-            offset: 0,
-            length: 0,
-        };
+        let word = Header::cancel(EventId(1), 0);
         for _ in 0..MOST_WORDS {
             assert!(outgoing.push(word));
         }
         assert!(!outgoing.push(word));
         assert!(matches!(outgoing.next(|| false), Some(Item::Word(_))));
         assert!(outgoing.push(word));
+    }
+
+    #[test]
+    fn a_break_leaves_cancellations_which_go_another_way() {
+        let (own, client) = (Outgoing::default(), Outgoing::default());
+        let cancel = Header::cancel(EventId(1), -14);
+        let credit = super::super::peers::credit(EventId(2), 7);
+        assert!(own.push(credit) && own.push(cancel));
+        own.break_off().discard();
+        client.take_over(&own);
+        assert!(matches!(client.next(|| false), Some(Item::Word(word)) if word == cancel));
+        client.stop();
+        assert!(client.next(|| false).is_none());
     }
 }

@@ -3,10 +3,13 @@
 //! It sends what it is told, also what no client of ours would send, and waits with a limit.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod bulk;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command as Process, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
@@ -151,7 +154,6 @@ pub struct Session {
     secret: SessionSecret,
     commands: TcpStream,
     next: u64,
-    ids: u64,
     pub heard: Heard,
 }
 
@@ -184,7 +186,6 @@ impl Session {
             secret,
             commands,
             next: 1,
-            ids: 1,
             heard: Heard::default(),
         }
     }
@@ -207,8 +208,9 @@ impl Session {
     }
 
     pub fn new_id(&mut self) -> u64 {
-        self.ids += 1;
-        self.ids
+        // One counter for all sessions, as in the client.
+        static IDS: AtomicU64 = AtomicU64::new(2);
+        IDS.fetch_add(1, Ordering::Relaxed)
     }
 
     pub fn lane(&self, lane: u8) -> TcpStream {
@@ -329,10 +331,14 @@ impl Session {
     // ---- objects ---------------------------------------------------------
 
     pub fn context(&mut self) -> u64 {
+        self.context_on(0)
+    }
+
+    pub fn context_on(&mut self, platform: u32) -> u64 {
         let context = self.new_id();
         self.send(vec![Kind::CreateContext(CreateContext {
             context,
-            platform: 0,
+            platform,
             devices: vec![0],
         })]);
         context
@@ -419,17 +425,122 @@ impl Session {
         })]);
     }
 
+    // ---- links -----------------------------------------------------------
+
+    /// Tells both workers of a link between them; `self` dials `address` of the other one's daemon.
+    pub fn link(&mut self, other: &mut Session, address: &str) -> u64 {
+        let link = self.new_id();
+        let tell = |session: &mut Session, peer: SessionId, address: &str, dial| {
+            session.send(vec![Kind::AddLink(AddLink {
+                link,
+                session: Bytes::copy_from_slice(&peer.0),
+                secret: Bytes::from_static(&[7; 32]),
+                addresses: vec![address.to_owned()],
+                dial,
+            })]);
+        };
+        let (own, peer) = (self.id, other.id);
+        tell(other, own, "", false);
+        tell(self, peer, address, true);
+        link
+    }
+
+    /// Waits until the worker's last word is that the link is up, or is not.
+    pub fn hears_of_link(&mut self, link: u64, up: bool) -> LinkState {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let last = self.heard.links.iter().rfind(|state| state.link == link);
+            if let Some(state) = last.filter(|state| state.up == up) {
+                return state.clone();
+            }
+            assert!(Instant::now() < until, "link {link} stays as it is");
+            assert!(self.hear(), "the session ended");
+        }
+    }
+
+    pub fn dial(&mut self, link: u64) {
+        self.send(vec![Kind::DialLink(DialLink { link })]);
+    }
+
+    pub fn route_via_client(&mut self, link: u64) {
+        self.send(vec![Kind::RouteViaClient(RouteViaClient { link })]);
+    }
+
+    /// A mirror here of an event of `other`'s.
+    pub fn mirror_of(&mut self, event: u64, other: &mut Session, link: u64) -> u64 {
+        let mirror = self.new_id();
+        self.send(vec![Kind::CreateMirror(CreateMirror { mirror })]);
+        other.send(vec![Kind::TellEvent(TellEvent {
+            event,
+            mirror,
+            link,
+        })]);
+        mirror
+    }
+
+    /// The end of a transfer that receives; its event names the transfer.
+    pub fn receive(&mut self, queue: u64, wait: &[u64], target: (u64, Region), link: u64) -> u64 {
+        let event = self.new_id();
+        self.receive_as(event, queue, wait, target, link);
+        event
+    }
+
+    /// The same with an event that was named before.
+    pub fn receive_as(
+        &mut self,
+        event: u64,
+        queue: u64,
+        wait: &[u64],
+        (buffer, region): (u64, Region),
+        link: u64,
+    ) {
+        let operation = enqueue::Operation::ReceiveRegion(ReceiveRegion {
+            buffer,
+            region: Some(region.to_wire()),
+            link,
+        });
+        self.enqueue_as(event, queue, wait, operation);
+    }
+
+    /// The end that sends.
+    pub fn send_region(
+        &mut self,
+        queue: u64,
+        wait: &[u64],
+        (buffer, region): (u64, Region),
+        transfer: u64,
+        link: u64,
+    ) -> u64 {
+        let operation = enqueue::Operation::SendRegion(SendRegion {
+            buffer,
+            region: Some(region.to_wire()),
+            transfer,
+            link,
+        });
+        self.enqueue(queue, wait, operation)
+    }
+
     // ---- work ------------------------------------------------------------
 
     pub fn enqueue(&mut self, queue: u64, wait: &[u64], operation: enqueue::Operation) -> u64 {
         let event = self.new_id();
+        self.enqueue_as(event, queue, wait, operation);
+        event
+    }
+
+    pub fn enqueue_as(
+        &mut self,
+        event: u64,
+        queue: u64,
+        wait: &[u64],
+        operation: enqueue::Operation,
+    ) {
         self.send(vec![Kind::Enqueue(Enqueue {
             event,
             queue,
             wait: wait.to_vec(),
             operation: Some(operation),
         })]);
-        event
     }
 
     pub fn write(

@@ -3,8 +3,12 @@
 //! Each device of a context has two rings of pinned chunks. A write gets credit for a chunk when the
 //! chunk is free, receives into it, and enqueues a native write from it; its end frees the chunk. A read
 //! enqueues native reads into free chunks; a filled one goes to the lanes and is free when it was sent.
-//! So network and device copy overlap, and memory stays bounded. Transfers get chunks strictly in the
-//! order in which they were started: the first always can go on, so none blocks for ever.
+//! So network and device copy overlap, and memory stays bounded.
+//!
+//! Who stands in line for chunks can go on with nobody's help but that of who made the rings: a receive
+//! from another worker only once its sender has offered, a send to one only as far as its credit goes.
+//! Writes get chunks strictly in the order in which they stood in line, reads take turns; so none blocks
+//! another for ever.
 //!
 //! Threads: credit is granted by whoever frees a chunk (no driver call in it); native writes are
 //! enqueued by the lane that received the bytes, native reads by the bulk thread. Invariant: `Slot`s are
@@ -95,18 +99,31 @@ impl Rings {
         }
     }
 
-    /// Enqueues native reads into free chunks, first come, first served. Bulk thread only.
+    /// A read stands in line, unless it does. Bulk thread only.
+    fn line_up(&self, read: &Arc<StagedRead>) {
+        if !read.set_lined_up(true) {
+            self.reads.lock().push_back(Arc::clone(read));
+        }
+    }
+
+    /// Enqueues native reads into free chunks, by turns. Bulk thread only.
     fn fill(&self) {
         loop {
+            // Only this thread takes from the line, so the lock is for those who look.
             let Some(read) = self.reads.lock().front().map(Arc::clone) else {
                 return;
             };
-            if read.is_enqueued() {
-                self.reads.lock().pop_front();
-                continue;
+            if read.wants_slot() {
+                let Some(slot) = self.down.take() else { return };
+                read.enqueue(Arc::new(slot));
             }
-            let Some(slot) = self.down.take() else { return };
-            read.enqueue(Arc::new(slot));
+            let again = read.wants_slot();
+            read.set_lined_up(again);
+            let mut reads = self.reads.lock();
+            reads.pop_front();
+            if again {
+                reads.push_back(read);
+            }
         }
     }
 }
@@ -118,7 +135,6 @@ struct Pieces {
     // Those that may still run, and the last.
     events: Vec<Arc<Event>>,
     enqueued: u64,
-    failed: bool,
 }
 
 impl Pieces {

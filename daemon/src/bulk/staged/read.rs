@@ -1,13 +1,13 @@
 //! Reads through pinned chunks: native reads into a chunk, the chunk to a lane.
 //!
-//! Invariant: the command ends when all its bytes were handed to sockets, or once with its first error.
+//! Invariant: the command ends when all its bytes were handed to sockets, or once before its time. A
+//! chunk is read natively only when it may be sent.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use causeway_proto::id::EventId;
-use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
@@ -15,49 +15,88 @@ use super::{CHUNK, Piece, Pieces, Rings, Then, chunks, passed, slot_window};
 use crate::bulk::Transfer;
 use crate::bulk::blocks::blocks;
 use crate::bulk::memory::Window;
+use crate::bulk::peers::{Running, Why, offer};
 use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
-use crate::worker::session::Shared;
-use crate::worker::session::enqueue::Task;
-use crate::worker::session::objects::Memory;
-use crate::worker::session::run::{native_waits, watch};
+use crate::worker::session::run::{Runner, native_waits, watch};
 
 /// A read through chunks.
 pub(super) struct StagedRead {
     transfer: Transfer,
     total: u64,
-    pieces: Mutex<Pieces>,
+    state: Mutex<Reading>,
     sent: AtomicU64,
 }
 
-/// Starts a read, from the bulk thread.
-pub(in crate::bulk) fn read(
-    shared: &Arc<Shared>,
-    task: &Task,
-    memory: &Arc<Memory>,
-    region: Region,
-) {
+struct Reading {
+    pieces: Pieces,
+    // Up to where bytes may be sent.
+    credit: u64,
+    lined_up: bool,
+    // All pieces are enqueued, or no more will be.
+    closed: bool,
+    // What was read is no longer wanted.
+    stopped: bool,
+}
+
+/// Starts a read.
+pub(in crate::bulk) fn read(transfer: Transfer) {
+    let total = transfer.region.packed_length();
+    let credit = if transfer.far.is_some() { 0 } else { total };
     let read = Arc::new(StagedRead {
-        transfer: Transfer::new(shared, task, memory, region),
-        total: region.packed_length(),
-        pieces: Mutex::default(),
+        transfer,
+        total,
+        state: Mutex::new(Reading {
+            pieces: Pieces::default(),
+            credit,
+            lined_up: false,
+            closed: false,
+            stopped: false,
+        }),
         sent: AtomicU64::new(0),
     });
-    shared.bulk.later(shared, move |shared| {
-        match Rings::of(shared, &read.transfer.queue) {
-            Ok(rings) => {
-                rings.reads.lock().push_back(read);
-                rings.fill();
-            }
-            Err(status) => read.give_up(status),
+    let transfer = &read.transfer;
+    let Some(far) = &transfer.far else {
+        return read.go_on();
+    };
+    let running: Arc<dyn Running> = Arc::<StagedRead>::clone(&read);
+    let heard = transfer.start(far, running);
+    let credit = heard.amount(far.part).unwrap_or(0);
+    if let Some(why) = heard.over {
+        Arc::clone(&read).stop(why);
+    } else {
+        if credit < total {
+            transfer.say(offer(far.transfer, total));
         }
-    });
+        Arc::clone(&read).heard(credit);
+    }
 }
 
 impl StagedRead {
-    pub(super) fn is_enqueued(&self) -> bool {
-        let pieces = self.pieces.lock();
-        pieces.failed || pieces.enqueued == chunks(self.total)
+    /// Stands in line for chunks.
+    fn go_on(self: &Arc<Self>) {
+        let read = Arc::clone(self);
+        let transfer = &self.transfer;
+        transfer.shared.bulk.later(&transfer.shared, move |shared| {
+            match Rings::of(shared, &read.transfer.queue) {
+                Ok(rings) => {
+                    rings.line_up(&read);
+                    rings.fill();
+                }
+                Err(status) => read.give_up(status),
+            }
+        });
+    }
+
+    pub(super) fn wants_slot(&self) -> bool {
+        let state = self.state.lock();
+        let next = ((state.pieces.enqueued + 1) * CHUNK).min(self.total);
+        !state.closed && !state.stopped && next <= state.credit
+    }
+
+    /// Notes whether it stands in line; whether it did.
+    pub(super) fn set_lined_up(&self, lined_up: bool) -> bool {
+        std::mem::replace(&mut self.state.lock().lined_up, lined_up)
     }
 
     pub(super) fn enqueue(self: &Arc<Self>, slot: Arc<Slot>) {
@@ -68,7 +107,7 @@ impl StagedRead {
 
     fn enqueue_chunk(self: &Arc<Self>, slot: Arc<Slot>) -> Result<(), Status> {
         let transfer = &self.transfer;
-        let chunk = self.pieces.lock().enqueued;
+        let chunk = self.state.lock().pieces.enqueued;
         let (from, to) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.total));
         let queue = transfer.queue.native()?;
         let waits = native_waits(&transfer.waits)?;
@@ -93,24 +132,22 @@ impl StagedRead {
             events.push(event);
         }
         let _ = queue.flush();
-        let mut pieces = self.pieces.lock();
-        pieces.add(&mut events);
-        if pieces.enqueued == chunks(self.total) {
-            let all = Pieces {
-                first: pieces.first.take(),
-                events: std::mem::take(&mut pieces.events),
-                ..Pieces::default()
-            };
-            drop(pieces);
+        let mut state = self.state.lock();
+        state.pieces.add(&mut events);
+        if state.pieces.enqueued == chunks(self.total) && !state.closed {
+            state.closed = true;
+            let all = std::mem::take(&mut state.pieces);
+            drop(state);
             passed(transfer, &all);
             self.count_sent(0);
         }
         Ok(())
     }
 
+    /// It ends with an error, once.
     pub(super) fn give_up(&self, status: Status) {
-        if !std::mem::replace(&mut self.pieces.lock().failed, true) {
-            self.transfer.fail(status);
+        if !std::mem::replace(&mut self.state.lock().closed, true) {
+            self.transfer.fail(status, String::new());
         }
     }
 
@@ -118,8 +155,56 @@ impl StagedRead {
     fn count_sent(&self, length: u64) {
         let sent = self.sent.fetch_add(length, Ordering::AcqRel) + length;
         if sent == self.total && self.transfer.command.native().is_some() {
+            self.transfer.settle(None);
             self.transfer.command.finish(Status::SUCCESS, String::new());
         }
+    }
+
+    /// It ends without the rest of its bytes. Bulk thread only, as all that enqueues pieces.
+    fn stop_now(&self, status: Status) {
+        let mut state = self.state.lock();
+        let closed = std::mem::replace(&mut state.closed, true);
+        let pieces = std::mem::take(&mut state.pieces);
+        drop(state);
+        let transfer = &self.transfer;
+        transfer.settle(Some(status));
+        if closed {
+            // Its pieces are in the native queue, and chunks that nobody takes end nothing.
+            return transfer.command.finish(Status::SUCCESS, String::new());
+        }
+        if pieces.events.is_empty() {
+            transfer.command.finish(Status::SUCCESS, String::new());
+            Runner::new(&transfer.shared).passed(&transfer.command);
+            return;
+        }
+        passed(transfer, &pieces);
+        if transfer.command.native().is_some() {
+            Runner::new(&transfer.shared).watch_command(&transfer.command);
+        }
+    }
+}
+
+impl Running for StagedRead {
+    fn heard(self: Arc<Self>, credit: u64) {
+        if credit > self.total {
+            return self.stop(Why::mismatch());
+        }
+        let mut state = self.state.lock();
+        let more = credit > state.credit;
+        state.credit = state.credit.max(credit);
+        drop(state);
+        if more {
+            self.go_on();
+        }
+    }
+
+    fn stop(self: Arc<Self>, why: Why) {
+        let read = Arc::clone(&self);
+        let transfer = &self.transfer;
+        transfer.log_stop(&why);
+        self.state.lock().stopped = true;
+        let stop = move |_: &_| read.stop_now(why.status);
+        transfer.shared.bulk.later(&transfer.shared, stop);
     }
 }
 
@@ -136,25 +221,23 @@ impl Filling {
     pub(super) fn ended(&self, status: Status) {
         let last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
         if status.is_error() {
-            self.read.pieces.lock().failed = true;
+            self.read.state.lock().closed = true;
             let slot = self.slot.lock().take();
             drop(slot);
-            self.read.transfer.fail_later(status);
+            self.read.transfer.fail_later(status, String::new());
             return;
         }
         let slot = self.slot.lock().take_if(|_| last);
-        if let Some(slot) = slot {
-            self.read
-                .transfer
-                .shared
-                .bulk
-                .outgoing()
-                .staged(StagedChunk {
-                    read: Arc::clone(&self.read),
-                    slot,
-                    offset: self.offset,
-                    length: self.length,
-                });
+        if let Some(slot) = slot
+            && !self.read.state.lock().stopped
+        {
+            let chunk = StagedChunk {
+                read: Arc::clone(&self.read),
+                slot,
+                offset: self.offset,
+                length: self.length,
+            };
+            self.read.transfer.put(|queue| queue.staged(chunk));
         }
     }
 }
@@ -170,7 +253,7 @@ pub(in crate::bulk) struct StagedChunk {
 impl StagedChunk {
     /// Whose bytes.
     pub(in crate::bulk) fn transfer(&self) -> EventId {
-        self.read.transfer.id()
+        self.read.transfer.name()
     }
 
     /// Where they begin in packed order.
@@ -186,6 +269,11 @@ impl StagedChunk {
     /// Where they lie.
     pub(in crate::bulk) fn window(&self) -> Window {
         slot_window(&self.slot, self.length.into())
+    }
+
+    /// Whether the transfer is still under way.
+    pub(in crate::bulk) fn is_wanted(&self) -> bool {
+        !self.read.state.lock().stopped
     }
 
     /// They were handed to the socket.

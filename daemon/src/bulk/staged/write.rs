@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
@@ -15,12 +14,10 @@ use super::{CHUNK, Piece, Pieces, Rings, Then, chunks, passed, slot_window};
 use crate::bulk::blocks::blocks;
 use crate::bulk::claims::Claims;
 use crate::bulk::lane::{LaneError, discard};
+use crate::bulk::peers::{Foreign, Origin, Running, Why};
 use crate::bulk::{Incoming, Transfer};
 use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
-use crate::worker::session::Shared;
-use crate::worker::session::enqueue::Task;
-use crate::worker::session::objects::Memory;
 use crate::worker::session::run::{Runner, native_waits, watch};
 
 /// A write through chunks.
@@ -35,43 +32,60 @@ struct Writing {
     granted: u64,
     filling: HashMap<u64, (Arc<Slot>, u64)>,
     pieces: Pieces,
+    lined_up: bool,
     over: bool,
 }
 
-/// Starts a write, from the bulk thread.
-pub(in crate::bulk) fn write(
-    shared: &Arc<Shared>,
-    task: &Task,
-    memory: &Arc<Memory>,
-    region: Region,
-) {
-    let total = region.packed_length();
+/// Starts a write.
+pub(in crate::bulk) fn write(transfer: Transfer) {
+    let total = transfer.region.packed_length();
     let write = Arc::new(StagedWrite {
-        transfer: Transfer::new(shared, task, memory, region),
+        transfer,
         total,
         state: Mutex::new(Writing {
             claims: Claims::new(total),
             granted: 0,
             filling: HashMap::new(),
             pieces: Pieces::default(),
+            lined_up: false,
             over: false,
         }),
     });
-    shared
-        .bulk
-        .expect(task.command.id(), Arc::<StagedWrite>::clone(&write));
-    shared.bulk.later(shared, move |shared| {
-        match Rings::of(shared, &write.transfer.queue) {
-            Ok(rings) => {
-                rings.writes.lock().push_back(write);
-                rings.grant();
-            }
-            Err(status) => write.give_up(status),
-        }
-    });
+    let transfer = &write.transfer;
+    let bulk = &transfer.shared.bulk;
+    bulk.expect(transfer.name(), Arc::<StagedWrite>::clone(&write));
+    let Some(far) = &transfer.far else {
+        return write.line_up();
+    };
+    let running: Arc<dyn Running> = Arc::<StagedWrite>::clone(&write);
+    let heard = transfer.start(far, running);
+    let offered = heard.amount(far.part);
+    if let Some(why) = heard.over {
+        Arc::clone(&write).stop(why);
+    } else if let Some(offered) = offered {
+        Arc::clone(&write).heard(offered);
+    }
 }
 
 impl StagedWrite {
+    /// Stands in line for chunks, once.
+    fn line_up(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.state.lock().lined_up, true) {
+            return;
+        }
+        let write = Arc::clone(self);
+        let transfer = &self.transfer;
+        transfer.shared.bulk.later(&transfer.shared, move |shared| {
+            match Rings::of(shared, &write.transfer.queue) {
+                Ok(rings) => {
+                    rings.writes.lock().push_back(write);
+                    rings.grant();
+                }
+                Err(status) => write.give_up(status, String::new()),
+            }
+        });
+    }
+
     pub(super) fn wants_slot(&self) -> bool {
         let state = self.state.lock();
         !state.over && state.granted < chunks(self.total)
@@ -86,11 +100,7 @@ impl StagedWrite {
         state.claims.grant(to);
         let credit = state.claims.credit();
         drop(state);
-        self.transfer
-            .shared
-            .bulk
-            .outgoing()
-            .credit(self.transfer.id(), credit);
+        self.transfer.grant(credit);
     }
 
     /// Enqueues the native writes of a full chunk; after the last one the queue's successors may go.
@@ -116,11 +126,12 @@ impl StagedWrite {
         let _ = queue.flush();
         let mut state = self.state.lock();
         state.pieces.add(&mut events);
-        if state.pieces.enqueued == chunks(self.total) {
+        if state.pieces.enqueued == chunks(self.total) && !state.over {
             state.over = true;
             let pieces = std::mem::take(&mut state.pieces);
             drop(state);
-            transfer.shared.bulk.forget(transfer.id());
+            transfer.shared.bulk.forget(transfer.name());
+            transfer.settle(None);
             passed(transfer, &pieces);
             if transfer.command.native().is_some() {
                 Runner::new(&transfer.shared).watch_command(&transfer.command);
@@ -129,14 +140,14 @@ impl StagedWrite {
         Ok(())
     }
 
-    pub(super) fn give_up(&self, status: Status) {
+    fn give_up(&self, status: Status, message: String) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.over, true) {
             return;
         }
         let filling = std::mem::take(&mut state.filling);
         drop(state);
-        self.transfer.fail(status);
+        self.transfer.fail(status, message);
         drop(filling);
         // The next in line may have what this one no longer wants.
         if let Ok(rings) = Rings::of(&self.transfer.shared, &self.transfer.queue) {
@@ -146,6 +157,14 @@ impl StagedWrite {
 }
 
 impl Incoming for StagedWrite {
+    fn from(&self, origin: Origin) -> Result<(), Foreign> {
+        self.transfer.takes_from(origin)
+    }
+
+    fn is_of_client(&self) -> bool {
+        self.transfer.far.is_none()
+    }
+
     fn receive(
         &self,
         socket: &TcpStream,
@@ -184,8 +203,25 @@ impl Incoming for StagedWrite {
         Ok(())
     }
 
-    fn cancelled(&self) {
-        self.give_up(Status::OUT_OF_RESOURCES);
+    fn cancelled(self: Arc<Self>) {
+        self.stop(Why::client());
+    }
+}
+
+impl Running for StagedWrite {
+    fn heard(self: Arc<Self>, offered: u64) {
+        if offered == self.total {
+            self.line_up();
+        } else {
+            self.stop(Why::mismatch());
+        }
+    }
+
+    fn stop(self: Arc<Self>, why: Why) {
+        let write = Arc::clone(&self);
+        let stop = move |_: &_| write.give_up(why.status, why.message);
+        let transfer = &self.transfer;
+        transfer.shared.bulk.later(&transfer.shared, stop);
     }
 }
 
@@ -209,7 +245,7 @@ impl StagedWrite {
         if let Some((slot, _)) = full
             && let Err(status) = self.enqueue(chunk, slot)
         {
-            self.give_up(status);
+            self.give_up(status, String::new());
         }
     }
 }

@@ -22,11 +22,12 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::command::{Command, Kind};
-use super::enqueue::{Prepared, Task, prepare};
+use super::enqueue::{Prepared, Task, link_of, prepare};
 use super::graph::Order;
 use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 use super::run::Runner;
 use super::{Core, Shared, Violation};
+use crate::bulk::Path;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::queue::Queue as NativeQueue;
@@ -82,10 +83,11 @@ fn enqueue(
     runner: &mut Runner<'_>,
 ) -> Result<(), Violation> {
     let id = EventId(enqueue.event);
+    let path = path_of(shared, &enqueue)?;
     let mut core = shared.core.lock();
     let queue = find(&core.objects.queues, QueueId(enqueue.queue))?;
     core.version += 1;
-    let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version)?;
+    let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version, path)?;
     let waits = waited_for(&core, &enqueue.wait)?;
     let profiling = queue.native().is_ok_and(NativeQueue::is_profiling);
     let command = Command::new(id, prepared.kind, profiling, &shared.outbox);
@@ -97,6 +99,9 @@ fn enqueue(
         core.graph.add_user_event(id, Arc::clone(&command))?;
         core.graph.failed(id, &mut VecDeque::new());
         drop(core);
+        if let Some((far, _)) = &prepared.far {
+            shared.bulk.refuse(far, Status::OUT_OF_HOST_MEMORY);
+        }
         command.finish(Status::OUT_OF_HOST_MEMORY, "too many objects".into());
         return Ok(());
     }
@@ -106,8 +111,14 @@ fn enqueue(
         role,
         bytes,
         expects_bytes,
+        far,
         ..
     } = prepared;
+    if let Some((far, length)) = &far
+        && !shared.bulk.register(far, *length)
+    {
+        return Err(Violation::Taken(format!("transfer {:?}", far.transfer)));
+    }
     let (queue_id, kept) = (queue.id, Arc::clone(&command));
     let task = Task {
         command: Arc::clone(&command),
@@ -116,6 +127,7 @@ fn enqueue(
         operation,
         bytes,
         expects_bytes,
+        far: far.map(|(far, _)| far),
     };
     let run = core.graph.submit(id, kept, queue_id, &names, role, task)?;
     if let Some(task) = run {
@@ -131,6 +143,17 @@ fn enqueue(
         runner.give_up(core, &command);
     }
     Ok(())
+}
+
+/// The path of the link that a transfer with another worker names.
+fn path_of(shared: &Arc<Shared>, enqueue: &Enqueue) -> Result<Option<Arc<Path>>, Violation> {
+    let Some(link) = link_of(enqueue) else {
+        return Ok(None);
+    };
+    if !shared.links.knows(link) {
+        return Err(Violation::Unknown(format!("{link:?}")));
+    }
+    Ok(Some(shared.bulk.path(shared, link)))
 }
 
 fn waited_for(core: &Core, wait: &[u64]) -> Result<Vec<Arc<Command>>, Violation> {

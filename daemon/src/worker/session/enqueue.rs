@@ -12,7 +12,7 @@ use causeway_proto::command::{
     CopyBuffer, Enqueue, FillBuffer, Migrate, NdRange, ReadBuffer, Region as WireRegion,
     WriteBuffer, enqueue,
 };
-use causeway_proto::id::{KernelId, MemoryId};
+use causeway_proto::id::{EventId, KernelId, LinkId, MemoryId};
 use causeway_proto::limits::MAX_LIST;
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
@@ -22,6 +22,7 @@ use super::arguments::Arguments;
 use super::command::{Command, Kind};
 use super::graph::Role;
 use super::objects::{Kernel, Memory, Objects, Queue, find};
+use crate::bulk::{Far, Part, Path};
 use crate::runtime::kernel::Shape;
 
 const INVALID_VALUE: Status = Status(-30);
@@ -36,6 +37,8 @@ pub(crate) struct Task {
     pub(crate) bytes: usize,
     /// A bulk write: the client holds bytes for it.
     pub(crate) expects_bytes: bool,
+    /// A transfer with another worker: its other end.
+    pub(crate) far: Option<Far>,
 }
 
 /// What a task does.
@@ -61,6 +64,10 @@ pub(crate) enum Operation {
     BulkWrite { memory: Arc<Memory>, region: Region },
     /// A read whose bytes go over bulk connections.
     BulkRead { memory: Arc<Memory>, region: Region },
+    /// A read whose bytes go to another worker.
+    Send { memory: Arc<Memory>, region: Region },
+    /// A write whose bytes come from another worker.
+    Receive { memory: Arc<Memory>, region: Region },
     /// A copy on the device.
     Copy {
         source: (Arc<Memory>, Region),
@@ -93,6 +100,8 @@ pub(crate) struct Prepared {
     pub(crate) bytes: usize,
     /// A bulk write: the client holds bytes for it.
     pub(crate) expects_bytes: bool,
+    /// A transfer with another worker: its other end, and its length.
+    pub(crate) far: Option<(Far, u64)>,
 }
 
 impl Prepared {
@@ -103,11 +112,21 @@ impl Prepared {
             role: Role::ORDINARY,
             bytes: 0,
             expects_bytes: false,
+            far: None,
         }
     }
 }
 
-/// Looks everything up. `version` is new with every call.
+/// The link over which the bytes of a transfer with another worker go.
+pub(crate) fn link_of(enqueue: &Enqueue) -> Option<LinkId> {
+    match &enqueue.operation {
+        Some(enqueue::Operation::SendRegion(send)) => Some(LinkId(send.link)),
+        Some(enqueue::Operation::ReceiveRegion(receive)) => Some(LinkId(receive.link)),
+        _ => None,
+    }
+}
+
+/// Looks everything up. `version` is new with every call; `path` is that of [`link_of`].
 ///
 /// # Errors
 /// [`Violation`] for what no client of ours sends.
@@ -116,6 +135,7 @@ pub(crate) fn prepare(
     queue: &Queue,
     objects: &Objects,
     version: u64,
+    path: Option<Arc<Path>>,
 ) -> Result<Prepared, Violation> {
     if enqueue.wait.len() > MAX_LIST {
         return Err(Violation::Malformed("a wait list is too long"));
@@ -131,8 +151,13 @@ pub(crate) fn prepare(
         enqueue::Operation::CopyBuffer(copy) => copy_buffer(&copy, objects)?,
         enqueue::Operation::FillBuffer(fill) => fill_buffer(fill, objects)?,
         enqueue::Operation::Migrate(migrate) => migration(&migrate, objects)?,
-        enqueue::Operation::SendRegion(_) | enqueue::Operation::ReceiveRegion(_) => {
-            return Err(Violation::Malformed("links are not served yet"));
+        enqueue::Operation::SendRegion(send) => {
+            let far = far(path, send.transfer, Part::Send)?;
+            with_peer(far, send.buffer, send.region.as_ref(), objects)?
+        }
+        enqueue::Operation::ReceiveRegion(receive) => {
+            let far = far(path, enqueue.event, Part::Receive)?;
+            with_peer(far, receive.buffer, receive.region.as_ref(), objects)?
         }
         enqueue::Operation::Marker(_) => Prepared {
             role: Role {
@@ -250,6 +275,36 @@ fn read_buffer(read: &ReadBuffer, objects: &Objects) -> Result<Prepared, Violati
     });
     Ok(Prepared {
         kind: if read.bulk { Kind::Bulk } else { Kind::Read },
+        ..Prepared::plain(operation)
+    })
+}
+
+fn far(path: Option<Arc<Path>>, transfer: u64, part: Part) -> Result<Far, Violation> {
+    Ok(Far {
+        transfer: EventId(transfer),
+        part,
+        path: path.ok_or(Violation::Malformed("a transfer without a link"))?,
+    })
+}
+
+fn with_peer(
+    far: Far,
+    buffer: u64,
+    region: Option<&WireRegion>,
+    objects: &Objects,
+) -> Result<Prepared, Violation> {
+    let memory = find(&objects.memory, MemoryId(buffer))?;
+    let region = region_of(&memory, region)?;
+    let length = region.map_or(0, |region| region.packed_length());
+    let operation = region.map(|region| match (length, far.part) {
+        (0, _) => Operation::Marker,
+        (_, Part::Send) => Operation::Send { memory, region },
+        (_, Part::Receive) => Operation::Receive { memory, region },
+    });
+    Ok(Prepared {
+        kind: Kind::Bulk,
+        // Nothing is said about what has no bytes.
+        far: (length > 0 || operation.is_err()).then_some((far, length)),
         ..Prepared::plain(operation)
     })
 }

@@ -109,7 +109,7 @@ impl<'a> Runner<'a> {
         let held = core.graph.failed(command.id(), &mut self.steps);
         drop(core);
         if let Some(task) = held {
-            self.shared.bulk.give_up(&task);
+            self.shared.bulk.give_up(&task, Status::OUT_OF_HOST_MEMORY);
         }
         command.finish(Status::OUT_OF_HOST_MEMORY, "too much is held back".into());
         self.follow();
@@ -131,7 +131,7 @@ impl<'a> Runner<'a> {
                 }
                 Step::Cancel(_, task) => {
                     self.shared.let_go(&task);
-                    self.shared.bulk.give_up(&task);
+                    self.shared.bulk.give_up(&task, Status::WAIT_LIST_FAILED);
                     task.command.finish(Status::WAIT_LIST_FAILED, String::new());
                 }
             }
@@ -153,7 +153,7 @@ impl<'a> Runner<'a> {
             }
             Ok(Started::ByBulk) => {}
             Err(status) => {
-                self.shared.bulk.give_up(&task);
+                self.shared.bulk.give_up(&task, status);
                 command.finish(status, String::new());
                 self.shared
                     .core
@@ -227,6 +227,16 @@ impl<'a> Runner<'a> {
             }
             Operation::BulkRead { memory, region } => {
                 bulk::read(self.shared, task, memory, *region, &waits)?;
+                return Ok(Started::ByBulk);
+            }
+            Operation::Send { memory, region } => {
+                if bulk::send(self.shared, task, memory, *region, &waits)? {
+                    return Ok(Started::ByBulk);
+                }
+                queue.marker(&waits)?
+            }
+            Operation::Receive { memory, region } => {
+                bulk::receive(self.shared, task, memory, *region, &waits)?;
                 return Ok(Started::ByBulk);
             }
         };

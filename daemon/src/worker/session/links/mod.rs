@@ -60,10 +60,6 @@ impl Links {
     }
 
     /// Whether the client has told of this link. The path to this worker itself always exists.
-    #[allow(
-        dead_code,
-        reason = "for transfers between nodes, which come with them"
-    )]
     pub(crate) fn knows(&self, link: LinkId) -> bool {
         link.0 == 0 || self.table.lock().contains_key(&link)
     }
@@ -94,10 +90,6 @@ impl Links {
     /// the whole link goes down, which its other connections' threads will see. Once for all of them.
     ///
     /// Not to be called from within [`attach_peer`](crate::bulk::Engine::attach_peer).
-    #[allow(
-        dead_code,
-        reason = "for transfers between nodes, which come with them"
-    )]
     pub(crate) fn lane_broke(
         &self,
         shared: &Arc<Shared>,

@@ -1,0 +1,182 @@
+//! Into a mapping: from the client, or from another worker.
+#![forbid(unsafe_code)]
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::Mapped;
+use crate::bulk::claims::Claims;
+use crate::bulk::lane::{LaneError, discard};
+use crate::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::bulk::{Incoming, Transfer};
+use crate::runtime::event::{Event, Listener, WaitList};
+use crate::runtime::queue::Access;
+use crate::worker::session::run::watch;
+
+/// A write into a mapping.
+struct DirectWrite {
+    mapped: Mapped,
+    total: u64,
+    state: Mutex<Receiving>,
+}
+
+struct Receiving {
+    claims: Claims,
+    // Lanes inside the mapping.
+    inside: usize,
+    mapped: bool,
+    cancelled: Option<Why>,
+}
+
+/// Starts a write.
+///
+/// # Errors
+/// What the driver says to the mapping.
+pub(in crate::bulk) fn write(transfer: Transfer, waits: &WaitList<'_>) -> Result<(), Status> {
+    let total = transfer.region.packed_length();
+    let write = Arc::new(DirectWrite {
+        mapped: Mapped::new(transfer, Access::Overwrite, waits)?,
+        total,
+        state: Mutex::new(Receiving {
+            claims: Claims::new(total),
+            inside: 0,
+            mapped: false,
+            cancelled: None,
+        }),
+    });
+    write.begin();
+    watch(&write);
+    Ok(())
+}
+
+impl Listener for DirectWrite {
+    fn event(&self) -> Option<&Event> {
+        Some(&self.mapped.event)
+    }
+
+    fn ended(self: Arc<Self>, status: Status) {
+        if status.is_error() {
+            self.mapped.transfer.fail_later(status, String::new());
+            return;
+        }
+        let credit = {
+            let mut state = self.state.lock();
+            state.mapped = true;
+            state.claims.grant(u64::MAX);
+            state.cancelled.is_none().then(|| state.claims.credit())
+        };
+        match credit {
+            Some(credit) => self.mapped.transfer.grant(credit),
+            None => self.abandon_later(),
+        }
+    }
+}
+
+impl DirectWrite {
+    fn begin(self: &Arc<Self>) {
+        let transfer = &self.mapped.transfer;
+        let bulk = &transfer.shared.bulk;
+        bulk.expect(transfer.name(), Arc::<DirectWrite>::clone(self));
+        let Some(far) = &transfer.far else { return };
+        let running: Arc<dyn Running> = Arc::<DirectWrite>::clone(self);
+        let heard = transfer.start(far, running);
+        let offered = heard.amount(far.part);
+        if let Some(why) = heard.over {
+            Arc::clone(self).stop(why);
+        } else if let Some(offered) = offered {
+            Arc::clone(self).heard(offered);
+        }
+    }
+
+    /// The write was given up: its bytes will not come.
+    fn abandon(&self) {
+        let why = self.state.lock().cancelled.clone();
+        if let Some(why) = why
+            && self.mapped.first_to_end()
+        {
+            let _ = self.mapped.give_back();
+            self.mapped.transfer.fail(why.status, why.message);
+        }
+    }
+
+    fn abandon_later(self: &Arc<Self>) {
+        let write = Arc::clone(self);
+        let transfer = &self.mapped.transfer;
+        let abandon = move |_: &_| write.abandon();
+        transfer.shared.bulk.later(&transfer.shared, abandon);
+    }
+}
+
+impl Incoming for DirectWrite {
+    fn from(&self, origin: Origin) -> Result<(), Foreign> {
+        self.mapped.transfer.takes_from(origin)
+    }
+
+    fn is_of_client(&self) -> bool {
+        self.mapped.transfer.far.is_none()
+    }
+
+    fn receive(
+        &self,
+        socket: &TcpStream,
+        offset: u64,
+        length: u32,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), LaneError> {
+        let bytes = u64::from(length);
+        {
+            let mut state = self.state.lock();
+            if state.cancelled.is_some() {
+                drop(state);
+                return Ok(discard(socket, length, scratch)?);
+            }
+            state.claims.claim(offset, bytes)?;
+            state.inside += 1;
+        }
+        let received = self.mapped.window.receive(socket, offset, bytes, scratch);
+        let mut state = self.state.lock();
+        state.inside -= 1;
+        let all = received.is_ok() && state.claims.arrive(bytes);
+        let abandoned = state.cancelled.is_some() && state.inside == 0;
+        drop(state);
+        if all {
+            let transfer = &self.mapped.transfer;
+            transfer.shared.bulk.forget(transfer.name());
+            if self.mapped.first_to_end() {
+                transfer.settle(None);
+                self.mapped.finish();
+            }
+        } else if abandoned {
+            self.abandon();
+        }
+        Ok(received?)
+    }
+
+    fn cancelled(self: Arc<Self>) {
+        self.stop(Why::client());
+    }
+}
+
+impl Running for DirectWrite {
+    fn heard(self: Arc<Self>, offered: u64) {
+        if offered != self.total {
+            self.stop(Why::mismatch());
+        }
+    }
+
+    fn stop(self: Arc<Self>, why: Why) {
+        let transfer = &self.mapped.transfer;
+        transfer.shared.bulk.forget(transfer.name());
+        let mut state = self.state.lock();
+        let first = state.cancelled.is_none();
+        state.cancelled.get_or_insert(why);
+        let now = first && state.mapped && state.inside == 0;
+        drop(state);
+        if now {
+            self.abandon_later();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A client's side of bulk transfers, over lanes that its session opened.
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use causeway_proto::bulk::{Header, Kind as Bulk};
+use causeway_proto::limits::BULK_CHUNK;
+
+use super::{bulk_data, bulk_header};
+
+/// Bytes of which no two chunks are equal.
+pub fn pattern(length: usize) -> Vec<u8> {
+    // A prime period.
+    let period: Vec<u8> = (0..65_521).map(|i| (i * 7 + i / 256) as u8).collect();
+    let mut bytes = period.repeat(length / period.len() + 1);
+    bytes.truncate(length);
+    bytes
+}
+
+/// Sends `bytes` as credit allows; chunks go to the lanes by turns, the later half of what is granted
+/// first. `odd`: chunks of odd sizes that straddle the worker's own.
+pub fn upload(lanes: &mut [TcpStream], transfer: u64, bytes: &[u8], odd: bool) {
+    let mut sent = 0;
+    let mut turn = 0;
+    while sent < bytes.len() {
+        // Words come on any lane; the worker spreads them, so look at the lane that has one.
+        let header = next_word(lanes);
+        assert_eq!(header.kind, Bulk::Credit);
+        if header.transfer.0 != transfer {
+            // The last credit of a transfer that is done, passed by on another lane.
+            continue;
+        }
+        // Words on different lanes may pass each other; credit never shrinks.
+        let credit = sent.max(header.offset as usize);
+        let size = if odd { 700_001 } else { BULK_CHUNK };
+        let mut pieces: Vec<_> = (sent..credit)
+            .step_by(size)
+            .map(|o| (o, (o + size).min(credit)))
+            .collect();
+        pieces.reverse();
+        for (from, to) in pieces {
+            bulk_data(&mut lanes[turn], transfer, from as u64, &bytes[from..to]);
+            turn = (turn + 1) % lanes.len();
+        }
+        sent = credit;
+    }
+}
+
+/// The next header on any of the lanes.
+pub fn next_word(lanes: &mut [TcpStream]) -> Header {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds: Vec<_> = lanes
+        .iter()
+        .map(|l| PollFd::new(l, PollFlags::IN))
+        .collect();
+    let limit = super::LIMIT.try_into().unwrap();
+    assert!(
+        poll(&mut fds, Some(&limit)).unwrap() > 0,
+        "no word from the worker"
+    );
+    let ready = fds.iter().position(|f| !f.revents().is_empty()).unwrap();
+    bulk_header(&mut lanes[ready])
+}
+
+/// Takes the bytes of a read off the lanes.
+pub fn download(lanes: &mut [TcpStream], transfer: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let mut missing = length;
+    while missing > 0 {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut fds: Vec<_> = lanes
+            .iter()
+            .map(|l| PollFd::new(l, PollFlags::IN))
+            .collect();
+        let limit = super::LIMIT.try_into().unwrap();
+        assert!(
+            poll(&mut fds, Some(&limit)).unwrap() > 0,
+            "no bytes from the worker"
+        );
+        let ready = fds.iter().position(|f| !f.revents().is_empty()).unwrap();
+        let header = bulk_header(&mut lanes[ready]);
+        if header.kind == Bulk::Credit {
+            // The last one of an upload before, passed by on another lane.
+            continue;
+        }
+        assert_eq!((header.kind, header.transfer.0), (Bulk::Data, transfer));
+        let from = header.offset as usize;
+        let to = from + header.length as usize;
+        lanes[ready].read_exact(&mut bytes[from..to]).unwrap();
+        missing -= header.length as usize;
+    }
+    bytes
+}
