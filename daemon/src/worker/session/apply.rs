@@ -205,7 +205,11 @@ fn release(shared: &Arc<Shared>, release: Release) -> Result<(), Violation> {
     let mut core = shared.core.lock();
     // What comes out of a table is dropped, perhaps natively, after the lock.
     match ObjectKind::try_from(release.object) {
-        Ok(ObjectKind::Event) => core.graph.release(EventId(release.id)),
+        Ok(ObjectKind::Event) => {
+            let gone = core.graph.release(EventId(release.id));
+            drop(core);
+            drop(gone);
+        }
         Ok(ObjectKind::Context) => {
             let gone = core.objects.contexts.remove(&ContextId(release.id));
             drop(core);

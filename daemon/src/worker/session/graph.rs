@@ -308,14 +308,15 @@ impl<E, C> Graph<E, C> {
         }
     }
 
-    /// The client will not name the event again.
-    pub(crate) fn release(&mut self, event: EventId) {
-        if let Some(node) = self.nodes.get_mut(&event) {
-            node.named = false;
-            if node.is_settled() {
-                self.nodes.remove(&event);
-            }
+    /// The client will not name the event again. What was kept with it comes back when that was the last use
+    /// of it here.
+    pub(crate) fn release(&mut self, event: EventId) -> Option<E> {
+        let node = self.nodes.get_mut(&event)?;
+        node.named = false;
+        if !node.is_settled() {
+            return None;
         }
+        self.nodes.remove(&event).map(|node| node.kept)
     }
 
     fn decide(&mut self, event: EventId, state: State, steps: &mut VecDeque<Step<C>>) {

@@ -44,7 +44,7 @@ const OF_ONE_NAME: usize = 4;
 /// Why one connection could not be made.
 #[derive(Debug, thiserror::Error)]
 enum NotConnected {
-    #[error(transparent)]
+    #[error("{}", plain(.0))]
     Io(#[from] io::Error),
     #[error("{0}")]
     Verdict(#[from] Verdict),
@@ -63,6 +63,16 @@ impl NotConnected {
             NotConnected::Verdict(Verdict::UnknownSession) => Some(REACH / 2),
             _ => None,
         }
+    }
+}
+
+/// What the system said, in words and without its number: people read it.
+fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the connection was closed".to_owned(),
+        _ => error.to_string(),
     }
 }
 
