@@ -206,7 +206,7 @@ impl Graph {
 
 #[test]
 fn every_graph_ends_as_it_should() {
-    let daemons = [(); SITES].map(|()| Daemon::fake("instant = true"));
+    let daemons = [(); SITES].map(|()| Daemon::fake("order = \"random\"\nseed = 3"));
     let mut sites = open(&daemons);
     for seed in 0..GRAPHS {
         let mut graph = Graph {

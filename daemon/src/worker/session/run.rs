@@ -287,11 +287,12 @@ pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Statu
         match wait.status() {
             Some(status) if status.is_error() => return Err(Status::WAIT_LIST_FAILED),
             Some(_) => {}
-            None => {
-                if let Some(event) = wait.native() {
-                    list.push(event);
-                }
-            }
+            None => match wait.native() {
+                Some(event) => list.push(event),
+                // Whoever may run waits for nothing undecided. So this one has just been cancelled, by another
+                // thread, which is about to say so.
+                None => return Err(Status::WAIT_LIST_FAILED),
+            },
         }
     }
     Ok(list)
