@@ -10,6 +10,7 @@
 )]
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
@@ -92,11 +93,16 @@ impl Node {
         command.args(["--listen", "127.0.0.1:0"]);
         if let Drivers::Fake(settings) = drivers {
             let driver = programs.join("libfake_opencl.so");
-            std::fs::write(dir.join("fake.icd"), driver.to_str().expect("a plain path"))
+            // Nothing else there: a folder that changes makes the daemon list its drivers anew.
+            let vendors = dir.join("vendors");
+            std::fs::create_dir_all(&vendors)
+                .and_then(|()| {
+                    std::fs::write(vendors.join("fake.icd"), driver.as_os_str().as_bytes())
+                })
                 .and_then(|()| std::fs::write(dir.join("settings.toml"), settings))
                 .expect("written");
             command
-                .env("OCL_ICD_VENDORS", format!("{}/", dir.display()))
+                .env("OCL_ICD_VENDORS", format!("{}/", vendors.display()))
                 .env("FAKE_OPENCL_CONFIG", dir.join("settings.toml"))
                 .env("FAKE_OPENCL_LOG", dir.join("calls-%p"));
         }
@@ -217,16 +223,34 @@ pub fn await_meeting(folder: &Path, calls: usize) {
     }
 }
 
-/// All devices, in the order of the nodes.
-pub fn devices() -> Vec<cl_device_id> {
+/// All devices, in the order of the nodes, once as many are there: a node that is slow to answer is left
+/// out at first. At most twenty seconds.
+pub fn devices(expected: usize) -> Vec<cl_device_id> {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let devices = devices_now();
+        if devices.len() == expected {
+            return devices;
+        }
+        let found = devices.len();
+        assert!(Instant::now() < end, "{found} of {expected} devices");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn devices_now() -> Vec<cl_device_id> {
     let mut platform = null_mut();
     ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
-    let mut count = 0;
-    let all = CL_DEVICE_TYPE_ALL;
-    ok!(clGetDeviceIDs(platform, all, 0, null_mut(), &raw mut count));
-    let mut devices = vec![null_mut(); count as usize];
+    let (mut devices, mut count) = (vec![null_mut(); 64], 0);
     let to = devices.as_mut_ptr();
-    ok!(clGetDeviceIDs(platform, all, count, to, null_mut()));
+    let all = CL_DEVICE_TYPE_ALL;
+    match code!(clGetDeviceIDs(platform, all, 64, to, &raw mut count)) {
+        CL_SUCCESS => devices.truncate(count as usize),
+        code => {
+            assert_eq!(code, CL_DEVICE_NOT_FOUND);
+            devices.clear();
+        }
+    }
     devices
 }
 

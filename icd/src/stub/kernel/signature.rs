@@ -6,10 +6,13 @@
 //! builds on one, told of a function becomes one signature ([`united`]). Invariant: a signature does not
 //! change; a new build makes new ones.
 
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use causeway_proto::command::{ArgKind, ArgSignature, KernelOnDevice, KernelSignature};
 use causeway_proto::id::DeviceIndex;
+use rustc_hash::FxHasher;
 
 use crate::stub::Device;
 
@@ -137,11 +140,13 @@ impl Signature {
 #[must_use]
 pub fn united<'a>(told: impl Iterator<Item = &'a Arc<Signature>>) -> Vec<Arc<Signature>> {
     let mut groups: Vec<Vec<&Arc<Signature>>> = Vec::new();
+    let mut places: HashMap<&str, usize, BuildHasherDefault<FxHasher>> = HashMap::default();
     for signature in told {
-        match groups.iter_mut().find(|of| of[0].name == signature.name) {
-            Some(group) => group.push(signature),
-            None => groups.push(vec![signature]),
+        let place = *places.entry(&signature.name).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push(Vec::new());
         }
+        groups[place].push(signature);
     }
     let united = groups.iter().map(|group| unite(group[0], &group[1..]));
     united.collect()

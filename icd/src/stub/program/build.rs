@@ -271,6 +271,7 @@ impl Program {
                 }
             })
             .collect();
+        state.unite();
         drop(state);
         combined(&outcomes, build.failure)
     }

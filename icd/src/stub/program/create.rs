@@ -152,6 +152,7 @@ impl Program {
                 }
             }
             state.learn(site, kernels, |_| true);
+            state.unite();
         }
         Ok(Arc::new(program))
     }

@@ -265,12 +265,15 @@ impl Program {
 
 impl State {
     // What a site now tells of kernels replaces what it told before, but for devices that were not
-    // built for this time.
+    // built for this time. Seen after `unite`.
     fn learn(&mut self, site: &Site, kernels: Vec<Signature>, rebuilt: impl Fn(&Device) -> bool) {
         let told = &mut self.told[site.index()];
         let earlier = std::mem::take(told);
         told.extend(kernels.into_iter().map(Arc::new));
         told.extend(earlier.iter().filter_map(|of| of.without(&rebuilt)));
+    }
+
+    fn unite(&mut self) {
         self.signatures = united(self.told.iter().flatten());
     }
 }
