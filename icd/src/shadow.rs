@@ -8,7 +8,10 @@
 
 use std::ptr::{NonNull, null_mut};
 
+use causeway_proto::region::Region;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::transport::HostRegion;
 
 /// See the module.
 #[derive(Debug)]
@@ -69,6 +72,14 @@ impl Drop for Shadow {
             tracing::warn!("a shadow cannot be unmapped: {error}");
         }
     }
+}
+
+/// Bytes of a buffer where the client keeps its copy: `base` is a shadow's address, or that of the memory
+/// which the application gave for the buffer's life. Whoever uses them holds the buffer.
+pub(crate) fn view(base: usize, region: Region) -> HostRegion {
+    let base = std::ptr::with_exposed_provenance_mut(base);
+    // SAFETY: both kinds of memory are there, readable and writable, as long as the buffer is.
+    unsafe { HostRegion::new(base, region) }
 }
 
 #[cfg(test)]

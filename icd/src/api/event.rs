@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{Barrier, Marker, enqueue::Operation};
 use cl_headers::types::*;
 
 use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Context, Event, Queue, Submission};
+use crate::stub::{Context, Event, Queue, Submission, Work};
 
 /// Reads a wait list of a command on `queue`.
 ///
@@ -59,14 +58,14 @@ fn synchronise(
     let queue = handle::resolve::<Queue>(command_queue)?;
     // SAFETY: the specification's contract of a wait list.
     let wait = unsafe { wait_list(queue.context(), count, events)? };
-    let operation = if command == CL_COMMAND_MARKER {
-        Operation::Marker(Marker {})
+    let work = if command == CL_COMMAND_MARKER {
+        Work::Marker
     } else {
-        Operation::Barrier(Barrier {})
+        Work::Barrier
     };
     let stub = queue.submit(
         Submission {
-            operation,
+            work,
             command,
             wait,
             hold: Vec::new(),

@@ -1,6 +1,8 @@
 //! `servers.toml`: raw table in, validated servers out.
 //!
 //! ```toml
+//! const_pointers_are_reads = true  # for contexts of several nodes
+//!
 //! [[server]]
 //! address = "gpu1.example:7079"  # required; the port may be left out
 //! name = "the big one"           # for people
@@ -35,6 +37,16 @@ pub(super) fn read(text: &str, origin: &str, settings: &mut Settings) {
             .push(file.problem(error.span().unwrap_or_default(), message));
     }
     for (key, value) in document.get_ref() {
+        if key.get_ref() == "const_pointers_are_reads" {
+            match value.get_ref().as_bool() {
+                Some(is_read) => settings.const_is_read = is_read,
+                None => settings.problems.push(file.problem(
+                    value.span(),
+                    "const_pointers_are_reads must be true or false".to_owned(),
+                )),
+            }
+            continue;
+        }
         if key.get_ref() != "server" {
             let message = format!("unknown key \"{}\"", key.get_ref());
             settings.problems.push(file.problem(key.span(), message));

@@ -27,14 +27,29 @@ pub use address::{Address, BadAddress};
 use causeway_proto::limits::MAX_BULK_CONNECTIONS;
 
 /// Everything the user has set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The servers, in the user's order, without duplicates.
     pub servers: Vec<ServerSettings>,
     /// Where they were named: files, or `CAUSEWAY_SERVERS`. Empty when nothing is configured.
     pub origins: Vec<String>,
+    /// Whether a kernel's pointer to `const` is taken to be read only, so that in a context of several
+    /// nodes the buffer stays valid where else it is: `const_pointers_are_reads`. A kernel that casts `const`
+    /// away and writes needs `false`.
+    pub const_is_read: bool,
     /// What was wrong, one clear line each.
     pub problems: Vec<Problem>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            servers: Vec::new(),
+            origins: Vec::new(),
+            const_is_read: true,
+            problems: Vec::new(),
+        }
+    }
 }
 
 /// One server.

@@ -22,7 +22,9 @@ use super::mapped::Mapped;
 use super::range_table::overlap;
 use super::remote::Remotes;
 use super::{Binding, Context, Queue, Site, Transfer, callbacks, next_id};
-use crate::error::{ClResult, fail};
+use crate::coherence::Contents;
+use crate::error::{ClResult, Status, fail, require};
+use crate::shadow;
 use crate::transport::HostRegion;
 
 /// How kernels may use memory: all that a node is told of a buffer's flags.
@@ -80,6 +82,12 @@ impl Buffer {
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost; what the node says when it cannot take large
     /// contents.
     pub fn new(spec: BufferSpec, contents: Option<HostRegion>) -> ClResult<Arc<Buffer>> {
+        if let Some(distributed) = spec.context.distributed() {
+            let buffer = Arc::new(Buffer::with_id(spec.clone(), None));
+            let contents = buffer.keep_contents(contents)?;
+            distributed.add_buffer(&buffer, contents);
+            return Ok(buffer);
+        }
         let (few, many) = match contents {
             Some(contents) if spec.size <= INLINE_CONTENTS as u64 => (contents.copy_out(), None),
             many => (Vec::new(), many),
@@ -120,7 +128,9 @@ impl Buffer {
             origin,
         };
         let buffer = Arc::new(Buffer::with_id(spec, Some(within)));
-        buffer.id_on(buffer.context().site())?;
+        if !buffer.context().is_distributed() {
+            buffer.id_on(buffer.context().site())?;
+        }
         Ok(buffer)
     }
 
@@ -138,6 +148,28 @@ impl Buffer {
             mapped: Mapped::default(),
             destructors: Mutex::default(),
         }
+    }
+
+    // In a distributed context the client keeps the initial contents until a site needs them.
+    fn keep_contents(self: &Arc<Self>, contents: Option<HostRegion>) -> ClResult<Contents> {
+        let Some(contents) = contents else {
+            return Ok(Contents::Undefined);
+        };
+        if self.host_address().is_none() {
+            let whole = self.range(0, self.size())?;
+            let copied = shadow::view(self.client_base()?, whole).copy_from(&contents);
+            require(copied, CL_INVALID_VALUE)?;
+        }
+        Ok(Contents::AtClient)
+    }
+
+    /// A region of this object, counted from the start of the whole buffer.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` when it cannot be inside.
+    pub(super) fn in_root(&self, region: &Region) -> ClResult<Region> {
+        let moved = region.at(self.origin() + region.offset());
+        moved.map_err(|_| Status(CL_INVALID_VALUE))
     }
 
     // Makes it on the site, with these contents if they are as many bytes as it has.
@@ -294,6 +326,11 @@ impl Drop for Buffer {
             parent.sub_buffers.fetch_sub(1, Ordering::Relaxed);
         }
         self.remotes.release(self.context(), ObjectKind::Memory);
+        if self.parent.is_none()
+            && let Some(distributed) = self.context().distributed()
+        {
+            distributed.note_gone(self.id);
+        }
         for callback in std::mem::take(self.destructors.get_mut()).into_iter().rev() {
             callbacks::run(callback);
         }

@@ -9,6 +9,7 @@ use causeway_proto::command::ObjectKind;
 use causeway_proto::id::QueueId;
 use parking_lot::Mutex;
 
+use super::distributed::Distributed;
 use super::{Binding, Device, Queue, SessionLink, Site, callbacks, next_id};
 use crate::error::ClResult;
 use crate::transport::Node;
@@ -22,6 +23,8 @@ pub struct Context {
     devices: Vec<Arc<Device>>,
     properties: Vec<isize>,
     sites: Vec<Arc<Site>>,
+    // There with several sites.
+    distributed: Option<Distributed>,
     notify: Mutex<Option<ContextNotify>>,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     own_queue: Mutex<Option<QueueId>>,
@@ -53,6 +56,7 @@ impl Context {
             binding: Binding::default(),
             devices,
             properties,
+            distributed: (sites.len() > 1).then(|| Distributed::new(&sites)),
             sites,
             notify: Mutex::new(notify),
             destructors: Mutex::default(),
@@ -92,7 +96,26 @@ impl Context {
     /// Whether it spans several sites.
     #[must_use]
     pub fn is_distributed(&self) -> bool {
-        self.sites.len() > 1
+        self.distributed.is_some()
+    }
+
+    /// What orders the commands of a context of several sites.
+    pub(super) fn distributed(&self) -> Option<&Distributed> {
+        self.distributed.as_ref()
+    }
+
+    /// What was enqueued leaves now, to whichever site.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session of the only site is lost; of several, each tells by itself.
+    pub fn flush(&self) -> ClResult {
+        if let [site] = &self.sites[..] {
+            return Ok(site.session().flush()?);
+        }
+        for site in &self.sites {
+            let _ = site.session().flush();
+        }
+        Ok(())
     }
 
     /// The site of one of its devices.
@@ -166,6 +189,9 @@ impl Drop for Context {
     fn drop(&mut self) {
         if let Some(queue) = self.own_queue.get_mut().take() {
             self.site().release(ObjectKind::Queue, queue.0);
+        }
+        if let Some(distributed) = self.distributed.take() {
+            distributed.close(&self.sites);
         }
         for site in &self.sites {
             site.link().forget_context(site.context());

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use causeway_proto::command::{CreateUserEvent, ObjectKind, SetUserEventStatus, command::Kind};
+use causeway_proto::command::{
+    CreateMirror, CreateUserEvent, ObjectKind, SetUserEventStatus, TellEvent, command::Kind,
+};
 use causeway_proto::id::EventId;
 use cl_headers::types::{
     CL_COMMAND_USER, CL_COMPLETE, CL_INVALID_OPERATION, CL_QUEUED, CL_SUBMITTED,
@@ -20,7 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use ending::Arrival;
 pub(super) use ending::{End, Precedents};
 
-use super::{Binding, Buffer, Context, Queue, callbacks, next_id, timer};
+use super::{Binding, Buffer, Context, Queue, Site, callbacks, next_id, peer, timer};
 use crate::error::{ClResult, Status, require};
 
 /// Called with the status it was registered for, or the negative one the event ended with.
@@ -40,9 +42,13 @@ pub struct Event {
     id: EventId,
     context: Arc<Context>,
     queue: Option<Arc<Queue>>,
+    // Where it is of what is no command of the application's; none where only the client ends it.
+    home: Option<Arc<Site>>,
     command: u32,
     // When it was enqueued, on the host clock; where somebody may ask for it.
     queued_ns: u64,
+    // Not sent yet, because an unset user event of the application holds it back (distributed contexts).
+    withheld: AtomicBool,
     // There when an unset user event of the application may hold it back.
     gated: Option<GatedBy>,
     status: AtomicI32,
@@ -69,6 +75,10 @@ struct State {
     visible: bool,
     // Until its end has come.
     precedents: Precedents,
+    // Its end has come with this status, though it may not be visible yet.
+    arrived: Option<Status>,
+    // Where else it is waited for, and what it is called there (distributed contexts).
+    mirrors: Vec<(Arc<Site>, u64)>,
     // Others whose ends have come and that stay until this one is visible or settled.
     arrivals: Vec<Arrival>,
 }
@@ -117,8 +127,10 @@ impl Event {
             id: EventId(next_id()),
             context: queue.context().clone(),
             queue: Some(queue.clone()),
+            home: None,
             command,
             queued_ns: timer::stamp(queue),
+            withheld: AtomicBool::new(false),
             gated,
             status: AtomicI32::new(CL_QUEUED),
             settled: AtomicBool::new(false),
@@ -161,32 +173,61 @@ impl Event {
     }
 
     fn tell_status(&self, status: Status) -> ClResult {
-        self.context
-            .site()
-            .send(Kind::SetUserEventStatus(SetUserEventStatus {
-                event: self.id.0,
-                status: status.0,
-            }))
+        let Some(site) = &self.home else {
+            // Its mirrors have been told.
+            return Ok(());
+        };
+        site.send(Kind::SetUserEventStatus(SetUserEventStatus {
+            event: self.id.0,
+            status: status.0,
+        }))
     }
 
     fn without_queue(context: &Arc<Context>, gated: bool) -> ClResult<Arc<Event>> {
-        let event = Arc::new(Event {
+        let home = (!context.is_distributed()).then(|| context.site().clone());
+        let event = Event::bare(context, home, gated, State::default());
+        if let Some(site) = &event.home {
+            site.send(Kind::CreateUserEvent(CreateUserEvent { event: event.id.0 }))?;
+        }
+        Ok(event)
+    }
+
+    /// The event of a command of our own on a site: a transfer, or a part of the application's command.
+    pub(super) fn of_part(
+        context: &Arc<Context>,
+        site: &Arc<Site>,
+        hold: Vec<Arc<Buffer>>,
+        finisher: Option<Finisher>,
+    ) -> Arc<Event> {
+        let state = State {
+            hold,
+            finisher,
+            ..State::default()
+        };
+        Event::bare(context, Some(site.clone()), false, state)
+    }
+
+    fn bare(
+        context: &Arc<Context>,
+        home: Option<Arc<Site>>,
+        gated: bool,
+        state: State,
+    ) -> Arc<Event> {
+        Arc::new(Event {
             binding: Binding::default(),
             id: EventId(next_id()),
             context: context.clone(),
             queue: None,
+            home,
             command: CL_COMMAND_USER,
             queued_ns: 0,
+            withheld: AtomicBool::new(false),
             gated: gated.then(GatedBy::default),
             status: AtomicI32::new(CL_SUBMITTED),
             settled: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Mutex::new(state),
             changed: Condvar::new(),
-        });
-        context
-            .site()
-            .send(Kind::CreateUserEvent(CreateUserEvent { event: event.id.0 }))?;
-        Ok(event)
+        })
     }
 
     /// `clSetUserEventStatus`.
@@ -195,10 +236,12 @@ impl Event {
     /// `CL_INVALID_OPERATION` when it was set before.
     pub fn set_user_status(self: &Arc<Self>, status: i32) -> ClResult {
         require(self.finish(Status(status)), CL_INVALID_OPERATION)?;
-        let site = self.context.site();
         // A lost session has failed every dependant already; the application did its part.
         let _ = self.tell_status(Status(status));
-        let _ = site.session().flush();
+        if let Some(distributed) = self.context.distributed() {
+            distributed.release_withheld();
+        }
+        let _ = self.context.flush();
         Ok(())
     }
 
@@ -247,7 +290,95 @@ impl Event {
     /// Whether it is incomplete and may wait for the application itself.
     #[must_use]
     pub fn is_gated(&self) -> bool {
-        self.gated.is_some() && !self.is_done()
+        // In a distributed context a command has been sent once nothing of the application's holds it.
+        let held = self.withheld.load(Ordering::Acquire)
+            || (self.gated.is_some() && (self.queue.is_none() || !self.context.is_distributed()));
+        held && !self.is_done()
+    }
+
+    /// Says that the command is not sent yet, or that it is about to be.
+    pub(super) fn set_withheld(&self, withheld: bool) {
+        self.withheld.store(withheld, Ordering::Release);
+    }
+
+    /// Where its command runs; none where only the client ends it.
+    pub(super) fn site(&self) -> Option<&Arc<Site>> {
+        let of_queue = self.queue.as_ref().map(|queue| queue.site());
+        of_queue.or(self.home.as_ref())
+    }
+
+    /// Runs before anybody sees the end; for a command whose way was found only after its event was made.
+    pub(super) fn set_finisher(&self, finisher: Finisher) {
+        self.state.lock().finisher = Some(finisher);
+    }
+
+    /// The application's command is also waited for by its parts: their ends are visible before its own.
+    pub(super) fn consists_of(&self, parts: &[Arc<Event>]) {
+        self.state.lock().wait.extend_from_slice(parts);
+    }
+
+    // The end has come: tells its mirrors, since another site's commands wait for no finisher.
+    fn arrive(&self, status: Status) {
+        let Some(distributed) = self.context.distributed() else {
+            return;
+        };
+        let mirrors = {
+            let mut state = self.state.lock();
+            if state.arrived.replace(status).is_some() {
+                return;
+            }
+            state.mirrors.clone()
+        };
+        distributed.note_end(self.id, status);
+        for (site, mirror) in mirrors {
+            tell_mirror(&site, mirror, status);
+        }
+    }
+
+    /// What the event is called in a wait list on the site, where a mirror is made if it is of another;
+    /// none when it has ended well. Under the lock of the context's sequence.
+    ///
+    /// # Errors
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it has failed, `CL_DEVICE_NOT_AVAILABLE` when the
+    /// site's session is lost.
+    pub(super) fn id_on(&self, site: &Arc<Site>) -> ClResult<Option<u64>> {
+        let of_site = |of: &Arc<Site>| Arc::ptr_eq(of, site);
+        {
+            let state = self.state.lock();
+            match state.arrived {
+                Some(status) if status.is_error() => return Err(Status::WAIT_LIST_FAILED),
+                Some(_) => return Ok(None),
+                None => {}
+            }
+            if self.site().is_some_and(of_site) {
+                return Ok(Some(self.id.0));
+            }
+            let known = state.mirrors.iter().find(|(of, _)| of_site(of));
+            if let Some((_, mirror)) = known {
+                return Ok(Some(*mirror));
+            }
+        }
+        let mirror = next_id();
+        site.send(Kind::CreateMirror(CreateMirror { mirror }))?;
+        if let Some(owner) = self.site() {
+            // Whatever becomes of the direct word, the client tells the mirror as well.
+            let link = peer::link(owner.link(), site.link())?;
+            let _ = owner.send(Kind::TellEvent(TellEvent {
+                event: self.id.0,
+                mirror,
+                link: link.0,
+            }));
+        }
+        let ended = {
+            let mut state = self.state.lock();
+            state.mirrors.push((site.clone(), mirror));
+            state.arrived
+        };
+        if let Some(status) = ended {
+            // Whoever saw that did not know of this mirror.
+            tell_mirror(site, mirror, status);
+        }
+        Ok(Some(mirror))
     }
 
     /// What its wait list and barriers put before it, as far as that was gated and still exists.
@@ -299,6 +430,9 @@ impl Event {
     fn finish(self: &Arc<Self>, status: Status) -> bool {
         let arrivals = self.conclude(End::of(status), true);
         let first = arrivals.is_some();
+        if first {
+            self.arrive(status);
+        }
         ending::go_on(arrivals.unwrap_or_default());
         first
     }
@@ -375,9 +509,13 @@ impl Event {
     /// # Errors
     /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it failed.
     pub fn wait(&self) -> ClResult {
-        if self.queue.is_some() {
+        if let Some(queue) = &self.queue {
+            if self.context.is_distributed() {
+                // What it waits for may still stand in another session's outbox.
+                let _ = self.context.flush();
+            }
             // A lost session completes its events itself, so the status tells all.
-            let session = self.context.site().session();
+            let session = queue.site().session();
             let _ = session.wait_for(self.id, &|| self.is_done());
         } else {
             let mut state = self.state.lock();
@@ -412,6 +550,14 @@ impl Event {
     }
 }
 
+fn tell_mirror(site: &Site, mirror: u64, status: Status) {
+    // A lost session has failed every dependant already.
+    let _ = site.send(Kind::SetUserEventStatus(SetUserEventStatus {
+        event: mirror,
+        status: status.0.min(0),
+    }));
+}
+
 // A lost session says more than that a wait list was lost with it.
 fn is_inherited(status: Status, wait: &[Arc<Event>]) -> bool {
     status == Status::WAIT_LIST_FAILED
@@ -423,6 +569,11 @@ fn is_inherited(status: Status, wait: &[Arc<Event>]) -> bool {
 impl Drop for Event {
     fn drop(&mut self) {
         // The worker keeps an event's state until told; a wait list may name it up to here.
-        self.context.site().release(ObjectKind::Event, self.id.0);
+        if let Some(site) = self.site() {
+            site.release(ObjectKind::Event, self.id.0);
+        }
+        for (site, mirror) in &self.state.get_mut().mirrors {
+            site.release(ObjectKind::Event, *mirror);
+        }
     }
 }

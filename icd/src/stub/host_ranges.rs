@@ -21,7 +21,7 @@ use causeway_proto::region::Region;
 use parking_lot::Mutex;
 
 use super::range_table::RangeTable;
-use super::{Event, Queue, next_id, precedence};
+use super::{Context, Event, Queue, next_id, precedence};
 use crate::error::ClResult;
 
 /// The process's table of such ranges.
@@ -126,6 +126,29 @@ impl HostRanges {
                 pending.gates.push(gate.clone());
             }
         });
+        Ok(Some(event))
+    }
+
+    /// The same for bytes that everything which writes them now comes before.
+    ///
+    /// # Errors
+    /// As [`HostRanges::gate`].
+    pub(super) fn gate_of_all(
+        &self,
+        addresses: &Region,
+        context: &Arc<Context>,
+    ) -> ClResult<Option<Arc<Event>>> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Ok(None);
+        }
+        let mut found = false;
+        self.meet(addresses, |_| found = true);
+        if !found {
+            return Ok(None);
+        }
+        let event = Event::gate(context, false)?;
+        let gate = Arc::new(Gate(event.clone()));
+        self.meet(addresses, |pending| pending.gates.push(gate.clone()));
         Ok(Some(event))
     }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::map_table::{MapTable, Mapping};
 use super::{Buffer, Event, next_id};
-use crate::error::{ClResult, fail, require};
+use crate::error::{ClResult, Status, fail, require};
 use crate::shadow::Shadow;
 
 /// A shadow up to this size keeps its pages until its buffer goes: giving them back and touching them
@@ -27,6 +27,8 @@ struct State {
     maps: MapTable<Option<Arc<Event>>>,
     transfers: usize,
     shadow: Option<Shadow>,
+    // The shadow is the client's copy, of which the directory may think that it is valid.
+    is_copy: bool,
 }
 
 /// A new map: where the application finds the bytes.
@@ -83,7 +85,8 @@ impl Drop for Place {
 impl State {
     // Gives the pages back when nobody is promised them any more.
     fn rest(&mut self) {
-        if self.transfers == 0
+        if !self.is_copy
+            && self.transfers == 0
             && self.maps.is_empty()
             && let Some(shadow) = &self.shadow
             && shadow.length() > KEPT
@@ -100,6 +103,25 @@ impl Buffer {
         self.root().host_address().or_else(shadow)
     }
 
+    // The same; now something is.
+    fn base_made(self: &Arc<Self>, state: &mut State) -> Option<usize> {
+        if self.root().host_address().is_none() && state.shadow.is_none() {
+            state.shadow = Shadow::new(self.root().size());
+            state.is_copy = self.context().is_distributed();
+        }
+        self.base(state)
+    }
+
+    /// The address of the whole buffer's first byte in the client's copy of it.
+    ///
+    /// # Errors
+    /// `CL_OUT_OF_HOST_MEMORY` without address space.
+    pub(super) fn client_base(self: &Arc<Self>) -> ClResult<usize> {
+        let mut state = self.root().mapped.0.lock();
+        let base = self.base_made(&mut state);
+        base.ok_or(Status::OUT_OF_HOST_MEMORY)
+    }
+
     /// Maps `length` bytes from `offset`, which are inside of the buffer.
     ///
     /// # Errors
@@ -107,12 +129,8 @@ impl Buffer {
     /// address space.
     pub fn map(self: &Arc<Self>, offset: u64, length: u64, for_writing: bool) -> ClResult<NewMap> {
         let mut state = self.root().mapped.0.lock();
-        if self.root().host_address().is_none() && state.shadow.is_none() {
-            state.shadow = Shadow::new(self.root().size());
-        }
-        let Some(base) = self.base(&state) else {
-            return fail(CL_MAP_FAILURE);
-        };
+        let base = self.base_made(&mut state);
+        let base = base.ok_or(Status(CL_MAP_FAILURE))?;
         let mapping = Mapping {
             key: next_id(),
             owner: self.id(),

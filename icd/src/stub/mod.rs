@@ -13,6 +13,7 @@ mod buffer;
 pub mod callbacks;
 mod context;
 mod device;
+mod distributed;
 mod event;
 mod extensions;
 mod host_ranges;
@@ -34,6 +35,7 @@ mod server;
 mod site;
 pub mod timer;
 mod transfer;
+mod work;
 
 pub use binding::Binding;
 pub use buffer::{Buffer, BufferSpec};
@@ -51,6 +53,7 @@ pub use sampler::Sampler;
 pub use server::Server;
 pub use site::Site;
 pub use transfer::{Transfer, Written, nothing};
+pub use work::{Map, Work};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

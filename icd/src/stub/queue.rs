@@ -7,9 +7,7 @@
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use causeway_proto::command::{
-    CreateQueue, Enqueue, Marker, ObjectKind, command::Kind, enqueue::Operation,
-};
+use causeway_proto::command::{CreateQueue, Enqueue, ObjectKind, command::Kind};
 use causeway_proto::id::QueueId;
 use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
@@ -17,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::event::{Finisher, GatedBy, Life, Precedents};
 use super::recent::Recent;
-use super::{Binding, Buffer, Context, Device, Event, next_id};
+use super::{Binding, Buffer, Context, Device, Event, Site, Work, next_id};
 use crate::error::{ClResult, Status};
 
 /// See the module.
@@ -28,6 +26,7 @@ pub struct Queue {
     // Whether the node's queue goes with this stub.
     owned: bool,
     context: Arc<Context>,
+    site: Arc<Site>,
     device: Arc<Device>,
     properties: u64,
     property_list: Vec<u64>,
@@ -40,7 +39,7 @@ pub struct Queue {
     promised: Mutex<Weak<Event>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Order {
     // The last command (in order) or barrier (out of order), whatever has become of it.
     last: Weak<Event>,
@@ -51,9 +50,20 @@ struct Order {
     gated_barriers: Recent,
 }
 
+impl Default for Order {
+    fn default() -> Order {
+        Order {
+            last: Weak::new(),
+            pending: Recent::new(|event| !event.is_done()),
+            gated: Recent::new(Event::is_gated),
+            gated_barriers: Recent::new(Event::is_gated),
+        }
+    }
+}
+
 /// How a command stands to the others of an out-of-order queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// It comes after barriers only.
     Ordinary,
     /// It comes after everything (a marker without a wait list).
@@ -63,25 +73,25 @@ enum Place {
 }
 
 impl Place {
-    fn of(operation: &Operation, waits_for_none: bool) -> Place {
-        match operation {
-            Operation::Marker(_) if waits_for_none => Place::AfterAll,
-            Operation::Barrier(_) => Place::Barrier {
+    pub(super) fn of(work: &Work, waits_for_none: bool) -> Place {
+        match work.synchronises() {
+            (_, true) => Place::Barrier {
                 after_all: waits_for_none,
             },
+            (true, false) if waits_for_none => Place::AfterAll,
             _ => Place::Ordinary,
         }
     }
 
-    fn is_after_all(self) -> bool {
+    pub(super) fn is_after_all(self) -> bool {
         matches!(self, Place::AfterAll | Place::Barrier { after_all: true })
     }
 }
 
 /// A command about to be enqueued.
 pub struct Submission {
-    /// What the node does.
-    pub operation: Operation,
+    /// What it does.
+    pub work: Work,
     /// `CL_EVENT_COMMAND_TYPE` of its event.
     pub command: u32,
     /// The wait list.
@@ -92,6 +102,15 @@ pub struct Submission {
     pub finisher: Option<Finisher>,
     /// Whether the application can see its end: it asked for the event, or host memory is written.
     pub visible: bool,
+}
+
+/// How a command stands when it comes into a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    /// An unset user event of the application holds it back.
+    pub(super) is_gated: bool,
+    /// Nothing is before it that is incomplete.
+    pub(super) is_first: bool,
 }
 
 impl Queue {
@@ -115,13 +134,14 @@ impl Queue {
                 properties,
             ];
         }
-        context.site().send(Kind::CreateQueue(CreateQueue {
+        let site = context.site_of(&device).clone();
+        site.send(Kind::CreateQueue(CreateQueue {
             queue: id.0,
-            context: context.site().context().0,
+            context: site.context().0,
             device: device.index().0,
             properties: wire,
         }))?;
-        let mut queue = Queue::bare(id, context, device);
+        let mut queue = Queue::bare(id, context, site, device);
         queue.properties = properties;
         queue.property_list = property_list;
         let queue = Arc::new(queue);
@@ -131,12 +151,13 @@ impl Queue {
         Ok(queue)
     }
 
-    fn bare(id: QueueId, context: Arc<Context>, device: Arc<Device>) -> Queue {
+    fn bare(id: QueueId, context: Arc<Context>, site: Arc<Site>, device: Arc<Device>) -> Queue {
         Queue {
             binding: Binding::default(),
             id,
             owned: true,
             context,
+            site,
             device,
             properties: 0,
             property_list: Vec::new(),
@@ -162,7 +183,7 @@ impl Queue {
                 properties: Vec::new(),
             }))
         })?;
-        let mut queue = Queue::bare(id, context.clone(), device);
+        let mut queue = Queue::bare(id, context.clone(), context.site().clone(), device);
         queue.owned = false;
         Ok(Arc::new(queue))
     }
@@ -171,6 +192,12 @@ impl Queue {
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// Where its device is.
+    #[must_use]
+    pub fn site(&self) -> &Arc<Site> {
+        &self.site
     }
 
     /// Its device.
@@ -207,7 +234,7 @@ impl Queue {
 
     /// The incomplete commands that the application may hold back, oldest first.
     pub(super) fn gated_events(&self) -> Vec<Arc<Event>> {
-        self.order.lock().gated.incomplete()
+        self.order.lock().gated.all()
     }
 
     /// Those of them that the queue's order puts before an ordinary command enqueued now.
@@ -215,7 +242,7 @@ impl Queue {
         let mut order = self.order.lock();
         order
             .earlier_gated(self.is_in_order(), Place::Ordinary)
-            .incomplete()
+            .all()
     }
 
     /// Whether everything enqueued so far whose end the application can see has ended.
@@ -259,33 +286,32 @@ impl Queue {
         submission: Submission,
         prepare: impl FnOnce(&Arc<Event>) -> ClResult,
     ) -> ClResult<Arc<Event>> {
-        let Submission {
-            operation,
-            command,
-            wait,
-            hold,
-            finisher,
-            visible,
-        } = submission;
-        let wait = self.fold(wait)?;
+        let submission = Submission {
+            wait: self.fold(submission.wait)?,
+            ..submission
+        };
+        if let Some(distributed) = self.context.distributed() {
+            return distributed.submit(self, submission);
+        }
+        let place = Place::of(&submission.work, submission.wait.is_empty());
+        let on = wait_ids(&submission.wait);
+        let operation = submission.work.on(&self.site)?;
         let mut order = self.order.lock();
-        let place = Place::of(&operation, wait.is_empty());
         let gated = order
-            .would_gate(self.is_in_order(), place, &wait)
-            .then(|| order.gated_by(self.is_in_order(), place, &wait));
+            .would_gate(self.is_in_order(), place, &submission.wait)
+            .then(|| order.gated_by(self.is_in_order(), place, &submission.wait));
         let is_gated = gated.is_some();
-        let on = wait_ids(&wait);
-        if visible {
+        if submission.visible {
             self.visible.fetch_add(1, Ordering::AcqRel);
         }
         let life = Life {
-            command,
+            command: submission.command,
             gated,
             precedents: order.precedents(self.is_in_order(), place),
-            wait,
-            hold,
-            finisher,
-            visible,
+            wait: submission.wait,
+            hold: submission.hold,
+            finisher: submission.finisher,
+            visible: submission.visible,
         };
         let event = Event::of_command(self, life);
         let kind = Kind::Enqueue(Enqueue {
@@ -294,7 +320,7 @@ impl Queue {
             wait: on,
             operation: Some(operation),
         });
-        let link = self.context.site().link();
+        let link = self.site.link();
         prepare(&event).inspect_err(|_| event.discard())?;
         link.expect(event.clone());
         if let Err(error) = link.session().send(&kind) {
@@ -310,6 +336,45 @@ impl Queue {
         Ok(event)
     }
 
+    /// A distributed context's way in, under the lock of its sequence: makes the event, has `send` send the
+    /// command or keep it, and gives it its place in the order.
+    ///
+    /// # Errors
+    /// What `send` says; then nothing was enqueued.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        place: Place,
+        life: Life,
+        send: impl FnOnce(&Arc<Event>, Standing) -> ClResult,
+    ) -> ClResult<Arc<Event>> {
+        let in_order = self.is_in_order();
+        let mut order = self.order.lock();
+        let is_gated = order.would_gate(in_order, place, &life.wait);
+        let standing = Standing {
+            is_gated,
+            is_first: order.is_first(in_order) && life.wait.iter().all(|on| on.is_done()),
+        };
+        if life.visible {
+            self.visible.fetch_add(1, Ordering::AcqRel);
+        }
+        let life = Life {
+            precedents: order.precedents(in_order, place),
+            ..life
+        };
+        let event = Event::of_command(self, life);
+        event.set_withheld(is_gated);
+        send(&event, standing).inspect_err(|_| event.discard())?;
+        order.push(&event, in_order, is_gated, place);
+        Ok(event)
+    }
+
+    /// Whether the queue's order still has something before this withheld command that is withheld.
+    pub(super) fn withholds(&self, event: &Event, place: Place) -> bool {
+        let mut order = self.order.lock();
+        let first = order.earlier_gated(self.is_in_order(), place).first();
+        first.is_some_and(|first| first.id() < event.id())
+    }
+
     // A list longer than a command takes is waited for by markers, which are waited for in its place.
     fn fold(self: &Arc<Self>, wait: Vec<Arc<Event>>) -> ClResult<Vec<Arc<Event>>> {
         if wait.len() <= MAX_LIST {
@@ -317,7 +382,7 @@ impl Queue {
         }
         let marker = |part: &[Arc<Event>]| {
             let submission = Submission {
-                operation: Operation::Marker(Marker {}),
+                work: Work::Marker,
                 command: CL_COMMAND_MARKER,
                 wait: part.to_vec(),
                 hold: Vec::new(),
@@ -348,7 +413,8 @@ impl Queue {
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn flush(&self) -> ClResult {
-        Ok(self.context.site().session().flush()?)
+        self.context.flush()?;
+        Ok(self.site.session().flush()?)
     }
 
     /// `clFinish`: everything enqueued before has ended.
@@ -358,7 +424,7 @@ impl Queue {
     /// lost.
     pub fn finish(&self) -> ClResult {
         let flushed = self.flush();
-        let pending = self.order.lock().pending.incomplete();
+        let pending = self.order.lock().pending.all();
         for event in pending {
             // Its failure is not this call's: a wait list's failure is told by the events alone.
             let _ = event.wait();
@@ -380,8 +446,7 @@ impl Queue {
 
 impl Order {
     fn would_gate(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> bool {
-        wait.iter().any(|event| event.is_gated())
-            || self.earlier_gated(in_order, place).any_incomplete()
+        wait.iter().any(|event| event.is_gated()) || self.earlier_gated(in_order, place).any()
     }
 
     // What of this queue a command at that place comes after, among what the application holds back.
@@ -401,16 +466,25 @@ impl Order {
             .map(Arc::downgrade)
             .collect();
         if !in_order {
-            gated_by.extend(self.earlier_gated(in_order, place).incomplete_weak());
+            gated_by.extend(self.earlier_gated(in_order, place).all_weak());
         }
         gated_by.into()
+    }
+
+    // Whether a command enqueued now would have nothing of the queue's order before it.
+    fn is_first(&mut self, in_order: bool) -> bool {
+        if in_order {
+            !self.pending.any()
+        } else {
+            self.last.upgrade().is_none_or(|barrier| barrier.is_done())
+        }
     }
 
     fn precedents(&self, in_order: bool, place: Place) -> Precedents {
         Precedents {
             previous: self.last.clone(),
             earlier: if !in_order && place.is_after_all() {
-                self.pending.incomplete_weak().collect()
+                self.pending.all_weak().collect()
             } else {
                 Vec::new()
             },
@@ -450,9 +524,8 @@ impl Drop for Queue {
         if !self.owned {
             return;
         }
-        let site = self.context.site();
-        site.release(ObjectKind::Queue, self.id.0);
+        self.site.release(ObjectKind::Queue, self.id.0);
         // clReleaseCommandQueue flushes.
-        let _ = site.session().flush();
+        let _ = self.site.session().flush();
     }
 }

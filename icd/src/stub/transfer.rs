@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{Marker, ReadBuffer, WriteBuffer, enqueue::Operation};
+use causeway_proto::command::{ReadBuffer, WriteBuffer, enqueue::Operation};
 use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
+use cl_headers::types::CL_COMMAND_UNMAP_MEM_OBJECT;
 
 use super::event::Finisher;
 use super::host_ranges::{HostRanges, HostWrite};
-use super::{Buffer, Event, Queue, Submission};
+use super::{Buffer, Event, Queue, Submission, Work, work};
 use crate::error::ClResult;
 use crate::transport::HostRegion;
 
@@ -54,6 +55,9 @@ impl Transfer {
     /// # Errors
     /// As [`Queue::submit`]; then host memory stays as it is.
     pub fn read(self, queue: &Arc<Queue>) -> ClResult<Arc<Event>> {
+        if queue.context().is_distributed() {
+            return self.read_distributed(queue);
+        }
         let bulk = !self.rides_along();
         let writing = HostWrite::new(self.host.addresses());
         let begin = writing.beginning();
@@ -75,11 +79,11 @@ impl Transfer {
             drop(keep);
         });
         let submission = Submission {
-            operation: Operation::ReadBuffer(ReadBuffer {
-                buffer: self.buffer.id_on(queue.context().site())?.0,
+            work: Work::Ready(Operation::ReadBuffer(ReadBuffer {
+                buffer: self.buffer.id_on(queue.site())?.0,
                 region: Some(self.region.to_wire()),
                 bulk,
-            }),
+            })),
             command: self.command,
             wait: self.wait,
             hold: vec![self.buffer],
@@ -89,11 +93,7 @@ impl Transfer {
         queue.submit(submission, |event| {
             begin(event);
             if let Some(host) = download {
-                queue
-                    .context()
-                    .site()
-                    .session()
-                    .download(event.id(), host)?;
+                queue.site().session().download(event.id(), host)?;
             }
             Ok(())
         })
@@ -105,6 +105,9 @@ impl Transfer {
     /// # Errors
     /// As [`Queue::submit`].
     pub fn write(mut self, queue: &Arc<Queue>) -> ClResult<Written> {
+        if queue.context().is_distributed() {
+            return self.write_distributed(queue);
+        }
         let gated = queue.would_gate(&self.wait);
         let gate = HostRanges::of_process().gate(&self.host.addresses(), queue, &self.wait)?;
         let taken = self.rides_along() && !gated && gate.is_none();
@@ -117,12 +120,12 @@ impl Transfer {
         let keep = self.keep;
         let finisher = keep.map(|keep| -> Finisher { Box::new(move |_, _| drop(keep)) });
         let submission = Submission {
-            operation: Operation::WriteBuffer(WriteBuffer {
-                buffer: self.buffer.id_on(queue.context().site())?.0,
+            work: Work::Ready(Operation::WriteBuffer(WriteBuffer {
+                buffer: self.buffer.id_on(queue.site())?.0,
                 region: Some(self.region.to_wire()),
                 contents: contents.into(),
                 bulk: !taken,
-            }),
+            })),
             command: self.command,
             wait: self.wait,
             hold: vec![self.buffer.clone()],
@@ -131,12 +134,56 @@ impl Transfer {
         };
         let event = queue.submit(submission, |event| {
             if let Some(host) = upload {
-                let session = queue.context().site().session();
+                let session = queue.site().session();
                 session.upload(event.id(), host, self.buffer)?;
             }
             Ok(())
         })?;
         Ok(Written { event, taken })
+    }
+}
+
+impl Transfer {
+    fn read_distributed(self, queue: &Arc<Queue>) -> ClResult<Arc<Event>> {
+        let work = Work::Read(work::Read {
+            buffer: self.buffer.clone(),
+            region: self.region,
+            writing: HostWrite::new(self.host.addresses()),
+            host: self.host,
+            keep: self.keep,
+        });
+        let submission = Submission {
+            work,
+            command: self.command,
+            wait: self.wait,
+            hold: vec![self.buffer],
+            finisher: None,
+            visible: true,
+        };
+        queue.submit(submission, |_| Ok(()))
+    }
+
+    fn write_distributed(self, queue: &Arc<Queue>) -> ClResult<Written> {
+        let work = Work::Write(work::Write {
+            buffer: self.buffer.clone(),
+            region: self.region,
+            host: self.host,
+            unmaps: self.command == CL_COMMAND_UNMAP_MEM_OBJECT,
+            keep: self.keep,
+        });
+        let submission = Submission {
+            work,
+            command: self.command,
+            wait: self.wait,
+            hold: vec![self.buffer],
+            finisher: None,
+            visible: self.wants_event,
+        };
+        let event = queue.submit(submission, |_| Ok(()))?;
+        Ok(Written {
+            event,
+            taken: false,
+        })
     }
 }
 
@@ -153,14 +200,14 @@ pub fn nothing(
     keep: Option<Box<dyn Send>>,
     wants_event: bool,
 ) -> ClResult<Arc<Event>> {
-    if !queue.is_in_order() && wait.is_empty() {
+    if !queue.is_in_order() && wait.is_empty() && !queue.context().is_distributed() {
         // A marker without a wait list would wait for everything before it.
         let done = Event::gate(queue.context(), false)?;
         done.open();
         wait.push(done);
     }
     let submission = Submission {
-        operation: Operation::Marker(Marker {}),
+        work: Work::Nothing,
         command,
         wait,
         hold,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{CopyBuffer, FillBuffer, enqueue::Operation};
 use causeway_proto::region::Region;
 use cl_headers::types::*;
 
@@ -12,23 +11,23 @@ use super::super::info::list;
 use super::on_queue;
 use super::rect::{pitches, rectangle, triple};
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Event, Queue, Submission, nothing};
+use crate::stub::{Buffer, Event, Queue, Submission, Work, nothing};
 
 /// Enqueues a copy or fill, or a command that moves nothing where there are no bytes.
 fn enqueue(
     queue: &Arc<Queue>,
-    operation: Option<Operation>,
+    work: Option<Work>,
     command: cl_command_type,
     wait: Vec<Arc<Event>>,
     hold: Vec<Arc<Buffer>>,
     event: *mut cl_event,
 ) -> ClResult {
     let wants_event = !event.is_null();
-    let stub = match operation {
+    let stub = match work {
         None => nothing(queue, command, wait, hold, None, wants_event)?,
-        Some(operation) => {
+        Some(work) => {
             let submission = Submission {
-                operation,
+                work,
                 command,
                 wait,
                 hold,
@@ -60,17 +59,11 @@ impl Copy {
         require(!shares, CL_MEM_COPY_OVERLAP)
     }
 
-    fn operation(&self) -> ClResult<Option<Operation>> {
-        if self.source.packed_length() == 0 {
-            return Ok(None);
-        }
-        let site = self.from.context().site();
-        Ok(Some(Operation::CopyBuffer(CopyBuffer {
-            source: self.from.id_on(site)?.0,
-            destination: self.to.id_on(site)?.0,
-            source_region: Some(self.source.to_wire()),
-            destination_region: Some(self.destination.to_wire()),
-        })))
+    fn work(&self) -> Option<Work> {
+        (self.source.packed_length() > 0).then(|| Work::Copy {
+            source: (self.from.clone(), self.source),
+            destination: (self.to.clone(), self.destination),
+        })
     }
 
     fn hold(self) -> Vec<Arc<Buffer>> {
@@ -138,7 +131,7 @@ entry_points! {
         copy.check_overlap()?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        enqueue(&queue, copy.operation()?, CL_COMMAND_COPY_BUFFER, wait, copy.hold(), event)
+        enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER, wait, copy.hold(), event)
     }
 
     fn clEnqueueCopyBufferRect(
@@ -161,7 +154,7 @@ entry_points! {
         copy.check_overlap()?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        enqueue(&queue, copy.operation()?, CL_COMMAND_COPY_BUFFER_RECT, wait, copy.hold(), event)
+        enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER_RECT, wait, copy.hold(), event)
     }
 
     fn clEnqueueFillBuffer(
@@ -176,17 +169,13 @@ entry_points! {
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         // SAFETY: not NULL, and of `pattern_size` bytes, which are copied here.
         let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
-        let id = buffer.id_on(queue.context().site())?.0;
-        let operation = (size > 0).then(|| {
-            Operation::FillBuffer(FillBuffer {
-                buffer: id,
-                pattern: pattern.into(),
-                offset: region.offset(),
-                size: region.packed_length(),
-            })
+        let work = (size > 0).then(|| Work::Fill {
+            buffer: buffer.clone(),
+            pattern: pattern.into(),
+            region,
         });
         let hold = vec![buffer];
-        enqueue(&queue, operation, CL_COMMAND_FILL_BUFFER, wait, hold, event)
+        enqueue(&queue, work, CL_COMMAND_FILL_BUFFER, wait, hold, event)
     }
 }
 

@@ -10,8 +10,9 @@ use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::transfer::{Way, check_host_access};
 use super::{host_region, on_queue};
+use crate::coherence::MapKind;
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Event, NewMap, Queue, Transfer, nothing};
+use crate::stub::{Buffer, Event, Map, NewMap, Queue, Submission, Transfer, Work, nothing};
 
 /// What a map is for.
 #[derive(Clone, Copy)]
@@ -35,6 +36,14 @@ impl Purpose {
     /// Whether the application is promised the present contents: always, unless it gives them up.
     fn fetches(self) -> bool {
         self.0 & CL_MAP_WRITE_INVALIDATE_REGION == 0
+    }
+
+    fn kind(self) -> MapKind {
+        match (self.writes(), self.fetches()) {
+            (true, true) => MapKind::Write,
+            (true, false) => MapKind::WriteInvalidate,
+            (false, _) => MapKind::Read,
+        }
     }
 
     /// "CL_INVALID_OPERATION if buffer has been created with CL_MEM_HOST_WRITE_ONLY or
@@ -61,6 +70,23 @@ fn enqueue_map(
     wait: Vec<Arc<Event>>,
     wants_event: bool,
 ) -> ClResult<Arc<Event>> {
+    if queue.context().is_distributed() {
+        let work = Work::Map(Map {
+            buffer: buffer.clone(),
+            region,
+            kind: purpose.kind(),
+            keep: Box::new(map.place),
+        });
+        let submission = Submission {
+            work,
+            command: CL_COMMAND_MAP_BUFFER,
+            wait,
+            hold: vec![buffer.clone()],
+            finisher: None,
+            visible: true,
+        };
+        return queue.submit(submission, |_| Ok(()));
+    }
     let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
     if !purpose.fetches() {
         let hold = vec![buffer.clone()];

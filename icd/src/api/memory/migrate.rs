@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{Migrate, enqueue::Operation};
 use cl_headers::types::*;
 
 use super::super::entry::entry_points;
@@ -10,7 +9,7 @@ use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::super::info::list;
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Queue, Submission};
+use crate::stub::{Buffer, Queue, Submission, Work};
 
 entry_points! {
     fn clEnqueueMigrateMemObjects(
@@ -34,13 +33,8 @@ entry_points! {
         require(flags & !known == 0, CL_INVALID_VALUE)?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        let site = queue.context().site();
-        let ids = buffers.iter().map(|buffer| Ok(buffer.id_on(site)?.0)).collect::<ClResult<_>>()?;
         let submission = Submission {
-            operation: Operation::Migrate(Migrate {
-                memory: ids,
-                flags,
-            }),
+            work: Work::Migrate { buffers: buffers.clone(), flags },
             command: CL_COMMAND_MIGRATE_MEM_OBJECTS,
             wait,
             hold: buffers,

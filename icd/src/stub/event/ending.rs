@@ -67,6 +67,7 @@ type Awaited = (Arc<Event>, fn(&Event) -> bool);
 impl Event {
     /// The node says how the command ended; the application hears of it when it may.
     pub(in crate::stub) fn ended(self: &Arc<Self>, end: End) {
+        self.arrive(end.status);
         let precedents = std::mem::take(&mut self.state.lock().precedents);
         let mut arrivals = Vec::new();
         let arrival = Arrival {
@@ -141,6 +142,8 @@ pub(super) fn go_on(mut arrivals: Vec<Arrival>) {
         let event = arrival.event.clone();
         arrival.proceed(&mut arrivals);
         // Whoever was woken by its completion has found it open.
-        event.context.site().session().tell(event.id);
+        if let Some(site) = event.site() {
+            site.session().tell(event.id);
+        }
     }
 }

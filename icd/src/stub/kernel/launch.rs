@@ -20,7 +20,7 @@ use super::signature::Declared;
 use super::{Kernel, Limits, Range, State};
 use crate::coherence::ArgumentKind;
 use crate::error::{ClResult, Status, require};
-use crate::stub::{Buffer, Device, Event, Queue, Site, Submission};
+use crate::stub::{Buffer, Device, Event, Queue, Site, Submission, Work};
 
 /// A launch about to be enqueued; nobody sets arguments of the kernel meanwhile.
 pub struct Launch<'a> {
@@ -121,13 +121,25 @@ impl Launch<'_> {
         wait: Vec<Arc<Event>>,
         visible: bool,
     ) -> ClResult<Arc<Event>> {
-        let site = queue.context().site_of(queue.device());
+        if queue.context().is_distributed() {
+            let hold = self.buffers.clone();
+            let submission = Submission {
+                work: Work::Launch(self.capture(range)),
+                command,
+                wait,
+                hold,
+                finisher: None,
+                visible,
+            };
+            return queue.submit(submission, |_| Ok(()));
+        }
+        let site = queue.site();
         let id = self.kernel.on(site)?;
         let mut known = self.kernel.known(site);
         let args = &self.state.args;
         let news = known.news(args.with(&self.buffers), |buffer| buffer.id_on(site))?;
         let submission = Submission {
-            operation: operation(id, news, range),
+            work: Work::Ready(operation(id, news, range)),
             command,
             wait,
             hold: self.buffers,

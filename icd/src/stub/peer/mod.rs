@@ -15,6 +15,7 @@
 mod address;
 mod path;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -35,6 +36,9 @@ use crate::transport::{self, Location};
 const MOST_SAID: usize = 300;
 
 static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
+
+// Grows whenever a link is made or a worker says how it is with one.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// The path between a worker and itself, which always exists.
 const OWN: LinkId = LinkId(0);
@@ -99,6 +103,12 @@ pub fn route(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> Route {
     }
 }
 
+/// A number that is another one after anything changed that [`route`] depends on.
+#[must_use]
+pub fn changes() -> u64 {
+    CHANGES.load(Ordering::Acquire)
+}
+
 /// A transfer, named by the event of its `ReceiveRegion`, is about to be sent to both ends. To be called
 /// after [`link`] and *before* the two commands are appended; then [`end_transfer`] must follow.
 pub fn begin_transfer(
@@ -123,6 +133,7 @@ pub fn end_transfer(transfer: EventId) {
 /// A worker says how it is with a link.
 pub(super) fn link_state(end: &SessionLink, state: &LinkState) {
     let news = PEERS.lock().handle_state(end, state);
+    CHANGES.fetch_add(1, Ordering::AcqRel);
     if let Some(news) = news {
         tracing::warn!("{news}");
     }

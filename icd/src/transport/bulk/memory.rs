@@ -91,6 +91,36 @@ impl HostRegion {
         fits
     }
 
+    /// The packed bytes `from..from + length`, which are inside, of a region without gaps; none of one
+    /// with gaps.
+    #[must_use]
+    pub fn part(&self, from: u64, length: u64) -> Option<HostRegion> {
+        let inside = from.checked_add(length)? <= self.length();
+        let region = Region::linear(self.region.offset() + from, length).ok()?;
+        // The promise for the whole covers the part.
+        (inside && self.region.is_linear()).then_some(HostRegion {
+            base: self.base,
+            region,
+        })
+    }
+
+    /// Copies as many bytes from another place of the process. False, and nothing touched, when one of
+    /// the two has gaps or they differ in length.
+    #[must_use]
+    pub fn copy_from(&self, source: &HostRegion) -> bool {
+        let fits = self.length() == source.length()
+            && self.region.is_linear()
+            && source.region.is_linear();
+        if fits {
+            let from = source.base.wrapping_add(source.region.offset() as usize);
+            let to = self.base.wrapping_add(self.region.offset() as usize);
+            // SAFETY: both are inside of their regions, whose bytes may be touched (see `new`); `copy`
+            // bears an overlap.
+            unsafe { std::ptr::copy(from, to, self.length() as usize) };
+        }
+        fits
+    }
+
     /// Sends `header`, then the packed bytes `from..from + length`.
     pub(in crate::transport) fn send(
         &self,

@@ -1,0 +1,388 @@
+//! Sending one command of the application's: what must move first, and where it runs.
+//!
+//! Invariant: once anything of a command has been sent, the directories hear of it (`commit`), whatever goes
+//! wrong afterwards.
+
+use std::sync::Arc;
+
+use causeway_proto::command::{Barrier, Marker, Migrate, WriteBuffer, enqueue::Operation};
+use causeway_proto::limits::INLINE_PAYLOAD;
+use causeway_proto::region::Region;
+use cl_headers::types::{CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_MIGRATE_MEM_OBJECT_HOST};
+
+use super::sequence::{Sequence, Way, index};
+use super::transfers::Sent;
+use super::withheld::Held;
+use crate::coherence::{self, Access, Lost, Place, Plan};
+use crate::config::Settings;
+use crate::error::{ClResult, Status};
+use crate::stub::event::End;
+use crate::stub::host_ranges::HostRanges;
+use crate::stub::kernel::Snapshot;
+use crate::stub::work::Write;
+use crate::stub::{Buffer, Event, Queue, Site, Work, queue};
+
+/// A command that is being sent.
+#[derive(Clone, Copy)]
+pub(super) struct Command<'a> {
+    /// On which queue.
+    pub(super) queue: &'a Arc<Queue>,
+    /// Its event.
+    pub(super) event: &'a Arc<Event>,
+    /// The application's wait list: nothing that is withheld, nothing that has failed.
+    pub(super) wait: &'a [Arc<Event>],
+    /// Nothing that is incomplete comes before it.
+    pub(super) is_first: bool,
+}
+
+/// What a command of a site waits for there.
+pub(super) struct Lists {
+    /// Names of events.
+    pub(super) wait: Vec<u64>,
+}
+
+impl Command<'_> {
+    /// Where its queue is.
+    pub(super) fn site(&self) -> &Arc<Site> {
+        self.queue.site()
+    }
+
+    /// The code for bytes that are lost; the application's error callback hears more.
+    pub(super) fn lost(&self, lost: &Lost) -> Status {
+        tracing::warn!("{lost}");
+        self.queue.context().notify(&lost.to_string());
+        Status::OUT_OF_RESOURCES
+    }
+}
+
+impl Sequence {
+    /// Sends a command, and before it whatever it needs.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost, `CL_OUT_OF_RESOURCES` when bytes that it needs were
+    /// lost with their site.
+    pub(super) fn issue(&mut self, held: Held, is_first: bool) -> ClResult {
+        let Held {
+            queue,
+            event,
+            place,
+            wait,
+            work,
+        } = held;
+        let has_failed = || wait.iter().any(|on| on.status() < 0);
+        let cancel = || {
+            // It reaches no node; what waits for it fails with it.
+            event.ended(End::of(Status::WAIT_LIST_FAILED));
+            Ok(())
+        };
+        if has_failed() {
+            return cancel();
+        }
+        self.look_at_routes();
+        let command = Command {
+            queue: &queue,
+            event: &event,
+            wait: &wait,
+            is_first,
+        };
+        let result = self.send(&command, place, work);
+        if result.is_err() && has_failed() {
+            return cancel();
+        }
+        result
+    }
+
+    fn send(&mut self, command: &Command<'_>, place: queue::Place, work: Work) -> ClResult {
+        match work {
+            Work::Marker | Work::Barrier | Work::Nothing => {
+                let is_barrier = matches!(work, Work::Barrier);
+                self.synchronise(command, is_barrier, place.is_after_all())
+            }
+            Work::Launch(launch) => self.launch(command, &launch),
+            Work::Fill {
+                ref buffer,
+                ref region,
+                ..
+            } => {
+                let accesses = [Access::fill(buffer.root().id(), buffer.in_root(region)?)];
+                self.simple(command, &accesses, work)
+            }
+            Work::Copy {
+                ref source,
+                ref destination,
+            } => {
+                let of = |(buffer, region): &(Arc<Buffer>, Region)| -> ClResult<_> {
+                    Ok((buffer.root().id(), buffer.in_root(region)?))
+                };
+                let accesses = Access::copy(of(source)?, of(destination)?);
+                self.copy(command, &accesses, work)
+            }
+            Work::Migrate { buffers, flags } => self.migrate(command, &buffers, flags),
+            Work::Read(read) => self.read(command, read),
+            Work::Write(write) => self.write(command, write),
+            Work::Map(map) => self.map(command, map),
+            Work::Ready(_) => unreachable!("of a context of one site"),
+        }
+    }
+
+    /// What a command needs at a place.
+    ///
+    /// # Errors
+    /// `CL_OUT_OF_RESOURCES` for bytes that are lost.
+    pub(super) fn plan(
+        &self,
+        command: &Command<'_>,
+        place: Place,
+        accesses: &[Access],
+    ) -> ClResult<Plan> {
+        let queue = command.queue;
+        // Only what runs on the application's queue ends in that queue's order.
+        let in_own_order = place == Place::Site(index(command.site())) && queue.is_in_order();
+        let planned = coherence::Command {
+            place,
+            in_order: in_own_order.then(|| queue.id()),
+            after: &[],
+            accesses,
+        };
+        let plan = self.coherence.plan(&planned, &self.is_done());
+        plan.map_err(|lost| command.lost(&lost))
+    }
+
+    /// A plan's transfers and its command have been sent.
+    pub(super) fn commit(&mut self, plan: &Plan, sent: &Sent, event: &Arc<Event>) {
+        let (coherence, is_done) = self.split();
+        coherence.commit(plan, &sent.events, event.id(), &is_done);
+    }
+
+    /// Sends a command to its queue's site, behind the transfers that it needs; `send` is given its wait list.
+    ///
+    /// # Errors
+    /// As [`Sequence::issue`].
+    pub(super) fn at_site(
+        &mut self,
+        command: &Command<'_>,
+        accesses: &[Access],
+        send: impl FnOnce(&mut Sequence, Lists) -> ClResult,
+    ) -> ClResult {
+        let site = command.site();
+        let plan = self.plan(command, Place::Site(index(site)), accesses)?;
+        let sent = self.send_transfers(&plan);
+        let result = self.wait_list(command, site, &plan, &sent);
+        let result = result.and_then(|lists| send(self, lists));
+        self.commit(&plan, &sent, command.event);
+        if result.is_err() {
+            self.coherence.failed(command.event.id());
+        }
+        result
+    }
+
+    fn wait_list(
+        &mut self,
+        command: &Command<'_>,
+        site: &Arc<Site>,
+        plan: &Plan,
+        sent: &Sent,
+    ) -> ClResult<Lists> {
+        let mut wait = self.names(command.wait, site)?;
+        wait.extend(self.names(&sent.received, site)?);
+        self.add_names(plan.waits(), site, &mut wait)?;
+        Ok(Lists { wait })
+    }
+
+    fn simple(&mut self, command: &Command<'_>, accesses: &[Access], work: Work) -> ClResult {
+        let (site, queue) = (command.site(), command.queue.id());
+        self.at_site(command, accesses, |sequence, lists| {
+            let operation = work.on(site)?;
+            sequence.enqueue(site, queue, command.event, lists.wait, operation)
+        })
+    }
+
+    fn synchronise(
+        &mut self,
+        command: &Command<'_>,
+        is_barrier: bool,
+        after_all: bool,
+    ) -> ClResult {
+        let site = command.site();
+        let mut wait = self.names(command.wait, site)?;
+        if wait.is_empty() && !after_all {
+            wait.push(self.done_on(site)?);
+        }
+        let operation = if is_barrier {
+            Operation::Barrier(Barrier {})
+        } else {
+            Operation::Marker(Marker {})
+        };
+        self.enqueue(site, command.queue.id(), command.event, wait, operation)
+    }
+
+    fn launch(&mut self, command: &Command<'_>, launch: &Snapshot) -> ClResult {
+        let const_is_read = Settings::of_process().const_is_read;
+        let mut accesses = Vec::new();
+        if !launch.is_empty() {
+            for (buffer, kind) in launch.buffers() {
+                let whole = buffer.in_root(&buffer.range(0, buffer.size())?)?;
+                let root = buffer.root().id();
+                accesses.push(Access::argument(root, whole, kind, const_is_read));
+            }
+        }
+        let (site, queue) = (command.site(), command.queue.id());
+        self.at_site(command, &accesses, |sequence, lists| {
+            let (operation, commit) = launch.operation(site)?;
+            sequence.enqueue(site, queue, command.event, lists.wait, operation)?;
+            commit.sent();
+            Ok(())
+        })
+    }
+
+    fn write(&mut self, command: &Command<'_>, write: Write) -> ClResult {
+        let Write {
+            buffer,
+            region,
+            host,
+            unmaps,
+            keep,
+        } = write;
+        let site = command.site();
+        // What still writes that memory comes first.
+        let gate = HostRanges::of_process().gate(&host.addresses(), command.queue, command.wait)?;
+        let (id, root) = (buffer.root().id(), buffer.in_root(&region)?);
+        let access = if unmaps {
+            Access::unmap(id, root)
+        } else {
+            Access::write(id, root)
+        };
+        self.at_site(command, &[access], |sequence, mut lists| {
+            let few = region.packed_length() <= INLINE_PAYLOAD as u64 && gate.is_none();
+            if let Some(gate) = gate {
+                lists.wait.extend(gate.id_on(site)?);
+                command.event.consists_of(&[gate]);
+            }
+            let (contents, bulk) = if few {
+                (host.copy_out(), None)
+            } else {
+                (Vec::new(), Some(host))
+            };
+            let operation = Operation::WriteBuffer(WriteBuffer {
+                buffer: buffer.id_on(site)?.0,
+                region: Some(region.to_wire()),
+                contents: contents.into(),
+                bulk: !few,
+            });
+            command.event.set_finisher(Box::new(move |_, _| drop(keep)));
+            if let Some(host) = bulk {
+                site.session()
+                    .upload(command.event.id(), host, buffer.clone())?;
+            }
+            let queue = command.queue.id();
+            sequence.enqueue(site, queue, command.event, lists.wait, operation)
+        })
+    }
+
+    fn migrate(&mut self, command: &Command<'_>, buffers: &[Arc<Buffer>], flags: u64) -> ClResult {
+        let undefined = flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED != 0;
+        let accesses = buffers.iter().map(|buffer| {
+            let whole = buffer.in_root(&buffer.range(0, buffer.size())?)?;
+            Ok(Access::migrate(buffer.root().id(), whole, undefined))
+        });
+        let accesses = accesses.collect::<ClResult<Vec<_>>>()?;
+        if flags & CL_MIGRATE_MEM_OBJECT_HOST != 0 {
+            return self.at_client(command, &accesses);
+        }
+        let site = command.site();
+        self.at_site(command, &accesses, |sequence, lists| {
+            let ids = buffers.iter().map(|buffer| Ok(buffer.id_on(site)?.0));
+            let operation = Operation::Migrate(Migrate {
+                memory: ids.collect::<ClResult<_>>()?,
+                flags,
+            });
+            sequence.enqueue(
+                site,
+                command.queue.id(),
+                command.event,
+                lists.wait,
+                operation,
+            )
+        })
+    }
+
+    // Where fewest bytes move; if that is not at the queue's own site, between two markers there.
+    fn copy(&mut self, command: &Command<'_>, accesses: &[Access], work: Work) -> ClResult {
+        let own = index(command.site());
+        let chosen = self.coherence.place_for_copy(accesses, own);
+        if chosen == own {
+            return self.simple(command, accesses, work);
+        }
+        let site = self.site(chosen);
+        let plan = self.plan(command, Place::Site(chosen), accesses)?;
+        let start = self.start_marker(command)?;
+        let sent = self.send_transfers(&plan);
+        let hold = match &work {
+            Work::Copy {
+                source,
+                destination,
+            } => vec![source.0.clone(), destination.0.clone()],
+            _ => Vec::new(),
+        };
+        let part = Event::of_part(command.queue.context(), &site, hold, None);
+        let waits = start.as_slice();
+        let result = self.names(waits, &site).and_then(|mut wait| {
+            wait.extend(self.names(&sent.received, &site)?);
+            self.add_names(plan.waits(), &site, &mut wait)?;
+            let queue = self.own_queue(&site, Way::In)?;
+            let operation = work.on(&site)?;
+            self.enqueue(&site, queue, &part, wait, operation)
+        });
+        self.commit(&plan, &sent, &part);
+        if let Err(status) = result {
+            self.open(&part);
+            part.ended(End::of(status));
+            return Err(status);
+        }
+        self.end_marker(command, start.as_ref(), &[part])
+    }
+
+    /// On the command's queue, the place where its parts elsewhere may begin; none when they may at once.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost.
+    pub(super) fn start_marker(&mut self, command: &Command<'_>) -> ClResult<Option<Arc<Event>>> {
+        if command.is_first {
+            return Ok(None);
+        }
+        let site = command.site();
+        let start = Event::of_part(command.queue.context(), site, Vec::new(), None);
+        let mut wait = self.names(command.wait, site)?;
+        if wait.is_empty() {
+            // In an out-of-order queue an empty list would mean everything before.
+            wait.push(self.done_on(site)?);
+        }
+        let operation = Operation::Marker(Marker {});
+        self.enqueue(site, command.queue.id(), &start, wait, operation)?;
+        Ok(Some(start))
+    }
+
+    /// On the command's queue, the place where all its parts are done: the end of the command.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost.
+    pub(super) fn end_marker(
+        &mut self,
+        command: &Command<'_>,
+        start: Option<&Arc<Event>>,
+        parts: &[Arc<Event>],
+    ) -> ClResult {
+        let site = command.site();
+        command.event.consists_of(parts);
+        let mut wait = self.names(parts, site)?;
+        if let Some(start) = start {
+            wait.extend(start.id_on(site)?);
+        }
+        wait.extend(self.names(command.wait, site)?);
+        if wait.is_empty() {
+            wait.push(self.done_on(site)?);
+        }
+        let operation = Operation::Marker(Marker {});
+        self.enqueue(site, command.queue.id(), command.event, wait, operation)
+    }
+}

@@ -1,0 +1,203 @@
+//! Reads and maps: their bytes may be at several sites.
+//!
+//! A read takes each piece from where it is, straight to the application's memory. On the command's own queue
+//! two markers keep its place: pieces begin after the first and the second comes after them. When nothing is
+//! before the command, the first is left out; when all bytes are at the queue's own site, it is an ordinary
+//! read. A map brings what the client does not have yet into the client's copy.
+
+use std::sync::Arc;
+
+use causeway_proto::command::{Marker, ReadBuffer, enqueue::Operation};
+use causeway_proto::limits::INLINE_PAYLOAD;
+use causeway_proto::region::Region;
+
+use super::issue::{Command, Lists};
+use super::sequence::{Sequence, index};
+use super::transfers::land;
+use crate::coherence::{Access, Gather, Place, Span};
+use crate::error::{ClResult, Status};
+use crate::stub::event::Finisher;
+use crate::stub::work::{Map, Read};
+use crate::stub::{Buffer, Event};
+use crate::transport::HostRegion;
+
+impl Sequence {
+    /// Sends a read.
+    ///
+    /// # Errors
+    /// As [`Sequence::issue`].
+    pub(super) fn read(&mut self, command: &Command<'_>, read: Read) -> ClResult {
+        let Read {
+            buffer,
+            region,
+            host,
+            writing,
+            keep,
+        } = read;
+        let begin = writing.beginning();
+        begin(command.event);
+        let after: Finisher = Box::new(move |_, _| {
+            // In this order: the bytes are there, then others may take them.
+            drop(writing);
+            drop(keep);
+        });
+        let root = buffer.in_root(&region)?;
+        if !region.is_linear() || !host.region().is_linear() {
+            let accesses = [Access::read(buffer.root().id(), root)];
+            return self.at_site(command, &accesses, |sequence, lists| {
+                sequence.read_here(command, &buffer, region, host, after, lists)
+            });
+        }
+        let span = Span::enclosing(&root);
+        let own = index(command.site());
+        let gather = {
+            let is_done = self.is_done();
+            let gather = self
+                .coherence
+                .gather(buffer.root().id(), span, own, &is_done);
+            gather.map_err(|lost| command.lost(&lost))?
+        };
+        if let [piece] = gather.pieces()
+            && piece.place == Place::Site(own)
+        {
+            let mut wait = self.names(command.wait, command.site())?;
+            self.add_names(&piece.waits, command.site(), &mut wait)?;
+            let lists = Lists { wait };
+            self.read_here(command, &buffer, region, host, after, lists)?;
+            let (coherence, is_done) = self.split();
+            coherence.commit_gather(&gather, &[command.event.id()], &is_done);
+            return Ok(());
+        }
+        self.read_pieces(command, &buffer, (span, host), after, &gather)
+    }
+
+    // All bytes are at the queue's own site.
+    fn read_here(
+        &mut self,
+        command: &Command<'_>,
+        buffer: &Arc<Buffer>,
+        region: Region,
+        host: HostRegion,
+        after: Finisher,
+        lists: Lists,
+    ) -> ClResult {
+        let site = command.site();
+        let few = region.packed_length() <= INLINE_PAYLOAD as u64;
+        let operation = Operation::ReadBuffer(ReadBuffer {
+            buffer: buffer.id_on(site)?.0,
+            region: Some(region.to_wire()),
+            bulk: !few,
+        });
+        let (inline, bulk) = if few {
+            (Some(host), None)
+        } else {
+            (None, Some(host))
+        };
+        command
+            .event
+            .set_finisher(Box::new(move |status: Status, contents| {
+                land(inline.as_ref(), status, contents);
+                after(status, contents);
+            }));
+        if let Some(host) = bulk {
+            site.session().download(command.event.id(), host)?;
+        }
+        self.enqueue(
+            site,
+            command.queue.id(),
+            command.event,
+            lists.wait,
+            operation,
+        )
+    }
+
+    fn read_pieces(
+        &mut self,
+        command: &Command<'_>,
+        buffer: &Arc<Buffer>,
+        (span, host): (Span, HostRegion),
+        after: Finisher,
+        gather: &Gather,
+    ) -> ClResult {
+        let start = self.start_marker(command)?;
+        let (mut ids, mut parts) = (Vec::new(), Vec::new());
+        // Pairs of places between which the client copies for itself, when the command is complete.
+        let mut copies = Vec::new();
+        for piece in gather.pieces() {
+            let from = piece.span.start - span.start;
+            let to = host.part(from, piece.span.length());
+            let to = to.ok_or(Status::OUT_OF_RESOURCES)?;
+            let region = Region::linear(piece.span.start, piece.span.length());
+            let region = region.map_err(|_| Status::OUT_OF_RESOURCES)?;
+            let Place::Site(at) = piece.place else {
+                copies.push((buffer.root().client_bytes(region)?, to));
+                ids.push(command.event.id());
+                continue;
+            };
+            let site = self.site(at);
+            let hold = vec![buffer.root().clone()];
+            let event = Event::of_part(buffer.context(), &site, hold, None);
+            let mut wait = Vec::new();
+            if let Some(start) = &start {
+                wait.extend(start.id_on(&site)?);
+            }
+            self.add_names(&piece.waits, &site, &mut wait)?;
+            self.read_into(&site, &event, buffer.root(), region, to, None, wait)?;
+            ids.push(event.id());
+            parts.push(event);
+        }
+        command
+            .event
+            .set_finisher(Box::new(move |status: Status, contents| {
+                if !status.is_error() {
+                    for (from, to) in &copies {
+                        let _ = to.copy_from(from);
+                    }
+                }
+                after(status, contents);
+            }));
+        self.end_marker(command, start.as_ref(), &parts)?;
+        let (coherence, is_done) = self.split();
+        coherence.commit_gather(gather, &ids, &is_done);
+        Ok(())
+    }
+
+    /// Sends a map.
+    ///
+    /// # Errors
+    /// As [`Sequence::issue`].
+    pub(super) fn map(&mut self, command: &Command<'_>, map: Map) -> ClResult {
+        let Map {
+            buffer,
+            region,
+            kind,
+            keep,
+        } = map;
+        let root = buffer.in_root(&region)?;
+        let accesses = [Access::map(buffer.root().id(), root, kind)];
+        command.event.set_finisher(Box::new(move |_, _| drop(keep)));
+        self.at_client(command, &accesses)
+    }
+
+    /// What brings bytes to the client, and a marker on the command's queue behind it.
+    ///
+    /// # Errors
+    /// As [`Sequence::issue`].
+    pub(super) fn at_client(&mut self, command: &Command<'_>, accesses: &[Access]) -> ClResult {
+        let site = command.site();
+        let plan = self.plan(command, Place::Client, accesses)?;
+        let sent = self.send_transfers(&plan);
+        command.event.consists_of(&sent.received);
+        let mut wait = self.names(command.wait, site)?;
+        wait.extend(self.names(&sent.received, site)?);
+        self.add_names(plan.waits(), site, &mut wait)?;
+        if wait.is_empty() {
+            wait.push(self.done_on(site)?);
+        }
+        let queue = command.queue.id();
+        let operation = Operation::Marker(Marker {});
+        let result = self.enqueue(site, queue, command.event, wait, operation);
+        self.commit(&plan, &sent, command.event);
+        result
+    }
+}

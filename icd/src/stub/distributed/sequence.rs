@@ -1,0 +1,298 @@
+//! The one order of a context's commands, and how they are put on the wire.
+//!
+//! Invariant: an event whose id the directories know is *open* here until the news of its end were taken in,
+//! and a failure is told to them before that.
+
+use std::sync::{Arc, Weak};
+
+use causeway_proto::command::{
+    CreateMirror, CreateQueue, Enqueue, ObjectKind, SetUserEventStatus, command::Kind,
+    enqueue::Operation,
+};
+use causeway_proto::id::{EventId, MemoryId, QueueId};
+use cl_headers::types::{
+    CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROPERTIES,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::coherence::{Coherence, Contents, Needs, SiteIndex, Wait};
+use crate::error::{ClResult, Status};
+use crate::stub::{Buffer, Event, Site, next_id, peer};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) coherence: Coherence,
+    pub(super) sites: Vec<Arc<Site>>,
+    buffers: FxHashMap<MemoryId, Weak<Buffer>>,
+    open: FxHashMap<EventId, Weak<Event>>,
+    // Those of them that are transfers between two sites.
+    between: FxHashSet<EventId>,
+    own: Vec<Own>,
+    // The state of all links of which the coherence knows the routes.
+    routes_of: Option<u64>,
+}
+
+/// What the sequence has of its own on a site.
+#[derive(Debug, Default)]
+struct Own {
+    queues: [Option<QueueId>; 2],
+    // An event that is complete, for lists that must not be empty.
+    done: Option<u64>,
+    is_lost: bool,
+}
+
+/// Which of its own queues on a site; two, so that both directions run at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To the site, and work that runs there for another.
+    In,
+    /// From the site.
+    Out,
+}
+
+impl Sequence {
+    /// Of a context of these sites.
+    pub(super) fn new(sites: &[Arc<Site>]) -> Sequence {
+        Sequence {
+            coherence: Coherence::new(),
+            sites: sites.to_vec(),
+            buffers: FxHashMap::default(),
+            open: FxHashMap::default(),
+            between: FxHashSet::default(),
+            own: sites.iter().map(|_| Own::default()).collect(),
+            routes_of: None,
+        }
+    }
+
+    // ---- what is known -----------------------------------------------------------
+
+    /// A new whole buffer.
+    pub(super) fn add(&mut self, buffer: &Arc<Buffer>, contents: Contents) {
+        self.coherence
+            .add_buffer(buffer.id(), buffer.size(), contents);
+        self.buffers.insert(buffer.id(), Arc::downgrade(buffer));
+    }
+
+    /// A whole buffer is gone.
+    pub(super) fn forget(&mut self, buffer: MemoryId) {
+        self.coherence.remove_buffer(buffer);
+        self.buffers.remove(&buffer);
+    }
+
+    /// A whole buffer that a plan names: of a command that holds it.
+    ///
+    /// # Errors
+    /// `CL_OUT_OF_RESOURCES` should it be gone.
+    pub(super) fn buffer(&self, id: MemoryId) -> ClResult<Arc<Buffer>> {
+        let found = self.buffers.get(&id).and_then(Weak::upgrade);
+        found.ok_or(Status::OUT_OF_RESOURCES)
+    }
+
+    /// An event has ended.
+    pub(super) fn ended(&mut self, event: EventId, status: Status) {
+        if self.open.contains_key(&event) {
+            if status.is_error() {
+                self.coherence.failed(event);
+            } else {
+                self.coherence.arrived(event);
+            }
+            self.open.remove(&event);
+            if self.between.remove(&event) {
+                peer::end_transfer(event);
+            }
+        }
+    }
+
+    /// A transfer between two sites is about to be sent; `received` is the event at its destination.
+    pub(super) fn begin_transfer(
+        &mut self,
+        received: &Arc<Event>,
+        from: &Arc<Site>,
+        to: &Arc<Site>,
+        bytes: u64,
+    ) {
+        peer::begin_transfer(received.id(), from.link(), to.link(), bytes);
+        self.between.insert(received.id());
+    }
+
+    /// Takes in which sites have been lost.
+    pub(super) fn look_for_losses(&mut self) {
+        for (site, own) in self.sites.iter().zip(&mut self.own) {
+            if !own.is_lost && site.session().is_lost().is_some() {
+                own.is_lost = true;
+                self.coherence.site_lost(index(site));
+            }
+        }
+    }
+
+    /// How two sites reach each other now.
+    pub(super) fn look_at_routes(&mut self) {
+        let changes = peer::changes();
+        if self.routes_of.replace(changes) == Some(changes) {
+            return;
+        }
+        for (at, one) in self.sites.iter().enumerate() {
+            for other in &self.sites[at + 1..] {
+                let route = peer::route(one.link(), other.link());
+                self.coherence.set_route(index(one), index(other), route);
+            }
+        }
+    }
+
+    /// Whether an event that a plan may name has ended.
+    pub(super) fn is_done(&self) -> impl Fn(EventId) -> bool + '_ {
+        |event| !self.open.contains_key(&event)
+    }
+
+    /// Whether it has been sent and its end is not known yet.
+    pub(super) fn is_open(&self, event: &Event) -> bool {
+        self.open.contains_key(&event.id())
+    }
+
+    /// The directories will know this event.
+    pub(super) fn open(&mut self, event: &Arc<Event>) {
+        self.open.insert(event.id(), Arc::downgrade(event));
+    }
+
+    /// The open events, as `is_done` asks for them, beside the directories.
+    pub(super) fn split(&mut self) -> (&mut Coherence, impl Fn(EventId) -> bool + '_) {
+        let Sequence {
+            coherence, open, ..
+        } = self;
+        (coherence, |event| !open.contains_key(&event))
+    }
+
+    // ---- wait lists --------------------------------------------------------------
+
+    /// What events are called on a site; what has ended well is left out.
+    ///
+    /// # Errors
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when one has failed, `CL_DEVICE_NOT_AVAILABLE` when the
+    /// site is lost.
+    pub(super) fn names(&self, events: &[Arc<Event>], site: &Arc<Site>) -> ClResult<Vec<u64>> {
+        let mut names = Vec::with_capacity(events.len());
+        for event in events {
+            names.extend(event.id_on(site)?);
+        }
+        Ok(names)
+    }
+
+    /// The same for a plan's waits, added to `names`.
+    ///
+    /// # Errors
+    /// As [`Sequence::names`].
+    pub(super) fn add_names(
+        &self,
+        waits: &[Wait],
+        site: &Arc<Site>,
+        names: &mut Vec<u64>,
+    ) -> ClResult {
+        for wait in waits {
+            let Some(event) = self.open.get(&wait.event).and_then(Weak::upgrade) else {
+                continue;
+            };
+            match event.id_on(site) {
+                Ok(Some(name)) if !names.contains(&name) => names.push(name),
+                // It had only to be over.
+                Err(Status::WAIT_LIST_FAILED) if wait.needs == Needs::End => {}
+                named => drop(named?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of an event that is complete on a site: to a marker an empty list means everything before it.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
+    pub(super) fn done_on(&mut self, site: &Arc<Site>) -> ClResult<u64> {
+        let own = &mut self.own[site.index()];
+        if let Some(done) = own.done {
+            return Ok(done);
+        }
+        let done = next_id();
+        site.send(Kind::CreateMirror(CreateMirror { mirror: done }))?;
+        site.send(Kind::SetUserEventStatus(SetUserEventStatus {
+            event: done,
+            status: 0,
+        }))?;
+        own.done = Some(done);
+        Ok(done)
+    }
+
+    // ---- the wire ----------------------------------------------------------------
+
+    /// One of its own queues on a site: out of order where the device can, since what it runs is ordered
+    /// by events alone.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
+    pub(super) fn own_queue(&mut self, site: &Arc<Site>, way: Way) -> ClResult<QueueId> {
+        let slot = &mut self.own[site.index()].queues[way as usize];
+        if let Some(queue) = *slot {
+            return Ok(queue);
+        }
+        let device = &site.devices()[0];
+        let offered = device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
+        let out_of_order = offered & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+        let queue = QueueId(next_id());
+        site.send(Kind::CreateQueue(CreateQueue {
+            queue: queue.0,
+            context: site.context().0,
+            device: device.index().0,
+            properties: vec![u64::from(CL_QUEUE_PROPERTIES), out_of_order],
+        }))?;
+        *slot = Some(queue);
+        Ok(queue)
+    }
+
+    /// Sends a command that its event stands for.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost; then it was not sent.
+    pub(super) fn enqueue(
+        &mut self,
+        site: &Arc<Site>,
+        queue: QueueId,
+        event: &Arc<Event>,
+        wait: Vec<u64>,
+        operation: Operation,
+    ) -> ClResult {
+        self.open(event);
+        let link = site.link();
+        link.expect(event.clone());
+        let kind = Kind::Enqueue(Enqueue {
+            event: event.id().0,
+            queue: queue.0,
+            wait,
+            operation: Some(operation),
+        });
+        if let Err(status) = site.send(kind) {
+            link.forget(event.id());
+            link.session().withdraw(event.id());
+            self.ended(event.id(), status);
+            return Err(status);
+        }
+        event.submitted();
+        Ok(())
+    }
+
+    /// Releases what it made.
+    pub(super) fn close(self, sites: &[Arc<Site>]) {
+        for (site, own) in sites.iter().zip(self.own) {
+            for queue in own.queues.into_iter().flatten() {
+                site.release(ObjectKind::Queue, queue.0);
+            }
+            if let Some(done) = own.done {
+                site.release(ObjectKind::Event, done);
+            }
+        }
+    }
+}
+
+/// A site's place in the directories.
+pub(super) fn index(site: &Site) -> SiteIndex {
+    // A context has no more devices than a wire's list takes (2^16).
+    SiteIndex(site.index() as u16)
+}
