@@ -23,9 +23,9 @@
 //! alone must be there afterwards, so the bytes are needed. `HOST_*` flags say what the application may
 //! enqueue; they change nothing here. A sub-buffer is a range of its root: regions are the root's.
 //!
-//! Rectangles are exact row by row up to [`MAX_ROWS`] rows (and as long as the directory is not already
-//! cut into [`MAX_PIECES`]); beyond, a read is one of the whole extent and a write a `ReadWrite` of it,
-//! which moves more but is never wrong, so that neither a plan nor a directory can explode.
+//! Rectangles are exact row by row up to [`Limits::rows`] (and as long as the directory is not already
+//! cut into [`Limits::pieces`]); beyond, a read is one of the whole extent and a write a `ReadWrite` of
+//! it, which moves more but is never wrong, so that neither a plan nor a directory can explode.
 //!
 //! [`Coherence::place_for_copy`]: super::Coherence::place_for_copy
 //! [`Coherence::gather`]: super::Coherence::gather
@@ -35,11 +35,26 @@ use causeway_proto::region::Region;
 
 use super::place::Span;
 
-/// Rectangles of more rows are treated as their extent.
-pub const MAX_ROWS: u64 = 4096;
+/// How finely things are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one transfer at most: a chain of readers pipelines.
+    pub transfer: u64,
+    /// Rectangles of more rows are treated as their extent.
+    pub rows: u64,
+    /// In a directory of more pieces, rectangles are treated as their extent.
+    pub pieces: usize,
+}
 
-/// In a directory of more pieces than this, rectangles are treated as their extent.
-pub const MAX_PIECES: usize = 1 << 16;
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            transfer: 16 << 20,
+            rows: 4096,
+            pieces: 1 << 16,
+        }
+    }
+}
 
 /// How a command uses bytes at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -204,15 +219,16 @@ impl Access {
         }
     }
 
-    /// Hands out the spans that this access touches and how; `fine` allows rows one by one.
-    pub(super) fn for_each_span(&self, fine: bool, mut each: impl FnMut(Span, Mode)) {
+    /// Hands out the spans that this access touches and how; up to
+    /// `limit` rows one by one.
+    pub(super) fn for_each_span(&self, limit: u64, mut each: impl FnMut(Span, Mode)) {
         let [_, rows, slices] = self.region.size();
         if self.region.packed_length() == 0 {
             return;
         }
         if self.region.is_linear() {
             each(Span::enclosing(&self.region), self.mode);
-        } else if fine && rows.saturating_mul(slices) <= MAX_ROWS {
+        } else if rows.saturating_mul(slices) <= limit {
             for row in self.region.segments(0, u64::MAX) {
                 each(Span::new(row.offset, row.offset + row.length), self.mode);
             }

@@ -1,14 +1,18 @@
 //! Where the bytes of one root buffer are valid, range by range.
 //!
 //! Sub-buffers (and images made from buffers) are ranges of their root and have no directory.
+//! Invariant: what a [`Plan`](super::Plan) was made from changes only by committing it, by a failure or
+//! by a loss.
 
 use causeway_proto::id::{EventId, MemoryId};
 
 use super::access::Mode;
+use super::marks::{Mark, User};
 use super::pieces::Pieces;
 use super::place::{Place, Span};
-use super::plan::{Plan, Touch, Transfer};
-use super::state::{State, User, Validity};
+use super::plan::Transfer;
+use super::state::{State, Validity};
+use super::superseded::{Entry, Superseded};
 use super::{IsDone, TransferEvents};
 
 /// What a buffer holds when it is made.
@@ -47,85 +51,92 @@ impl Directory {
         &mut self,
         transfer: &Transfer,
         events: TransferEvents,
+        order: u64,
+        superseded: &mut Superseded,
         is_done: IsDone<'_>,
     ) {
+        let buffer = self.buffer;
         for row in transfer.region.segments(0, u64::MAX) {
             let span = Span::new(row.offset, row.offset + row.length);
-            self.pieces.update(span, |state| {
+            self.pieces.update(span, |span, state| {
                 state.prune(is_done);
-                state.copy_mut(transfer.source).read_out(events.sent);
-                state
-                    .copy_mut(transfer.destination)
-                    .arrives(events.received);
+                let (from, to) = (transfer.source, transfer.destination);
+                let source = &mut state.copy_mut(from).marks;
+                let sink = entries(superseded, events.sent, buffer, from, span);
+                source.read_out(events.sent, order, sink);
+                let destination = state.copy_mut(to);
+                let sink = entries(superseded, events.received, buffer, to, span);
+                destination.marks.arrives(events.received, order, sink);
+                destination.validity = Validity::Arriving(events.received);
             });
         }
     }
 
-    /// A command has been sent.
+    /// A command has been sent to a place.
     pub(super) fn command(
         &mut self,
-        touch: &Touch,
-        plan: &Plan,
-        event: EventId,
+        (span, mode): (Span, Mode),
+        place: Place,
+        user: &User<'_>,
+        superseded: &mut Superseded,
         is_done: IsDone<'_>,
     ) {
-        let user = User {
-            in_order: plan.in_order,
-            after: &plan.after,
-        };
-        self.pieces.update(touch.span, |state| {
+        let buffer = self.buffer;
+        self.pieces.update(span, |span, state| {
             state.prune(is_done);
-            apply(state, plan.place, touch.mode, event, &user);
+            if mode == Mode::Discard {
+                return state.become_fresh();
+            }
+            let replaces = matches!(mode, Mode::Write | Mode::Upload);
+            let writes = replaces || mode == Mode::ReadWrite;
+            let marks = &mut state.copy_mut(place).marks;
+            if replaces {
+                marks.replaced();
+            }
+            let sink = entries(superseded, user.event, buffer, place, span);
+            marks.used(writes, user, sink);
+            if writes {
+                state.become_modified(place);
+            }
+            if mode == Mode::Upload && place != Place::Client {
+                let client = state.copy_mut(Place::Client);
+                client.marks.replaced();
+                let sink = entries(superseded, user.event, buffer, Place::Client, span);
+                client.marks.read_out(user.event, user.order, sink);
+                client.validity = Validity::Valid;
+            }
         });
     }
 
-    /// A command that only reads has been sent.
-    pub(super) fn read(
-        &mut self,
-        span: Span,
-        place: Place,
-        event: EventId,
-        user: &User<'_>,
-        is_done: IsDone<'_>,
-    ) {
-        self.pieces.update(span, |state| {
-            state.prune(is_done);
-            state.copy_mut(place).used(event, false, user);
+    /// A mark whose superseder failed.
+    pub(super) fn put_back(&mut self, entry: &Entry) {
+        self.pieces.update(entry.span, |_, state| {
+            state.copy_mut(entry.place).marks.put_back(entry.mark);
         });
     }
 
     /// Changes every range.
-    pub(super) fn for_all(&mut self, change: impl FnMut(&mut State)) {
-        self.pieces.update(Span::new(0, self.pieces.size()), change);
+    pub(super) fn for_all(&mut self, mut change: impl FnMut(&mut State)) {
+        let all = Span::new(0, self.pieces.size());
+        self.pieces.update(all, |_, state| change(state));
     }
 }
 
-fn apply(state: &mut State, place: Place, mode: Mode, event: EventId, user: &User<'_>) {
-    match mode {
-        Mode::Read | Mode::MapWrite | Mode::MapInvalidate => {
-            state.copy_mut(place).used(event, false, user);
-        }
-        Mode::ReadWrite => {
-            state.copy_mut(place).used(event, true, user);
-            state.become_modified(place);
-        }
-        Mode::Write => {
-            state.copy_mut(place).replaced();
-            state.copy_mut(place).used(event, true, user);
-            state.become_modified(place);
-        }
-        Mode::Upload => {
-            let copy = state.copy_mut(place);
-            copy.replaced();
-            copy.used(event, true, user);
-            state.become_modified(place);
-            if place != Place::Client {
-                let client = state.copy_mut(Place::Client);
-                client.replaced();
-                client.read_out(event);
-                state.share(Place::Client, Validity::Valid);
-            }
-        }
-        Mode::Discard => state.become_fresh(),
+// Keeps what `by` supersedes at the place.
+fn entries(
+    superseded: &mut Superseded,
+    by: EventId,
+    buffer: MemoryId,
+    place: Place,
+    span: Span,
+) -> impl FnMut(Mark) {
+    move |mark| {
+        superseded.push(Entry {
+            by,
+            mark,
+            buffer,
+            place,
+            span,
+        });
     }
 }

@@ -7,10 +7,11 @@
 use causeway_proto::id::{EventId, MemoryId};
 
 use super::access::{Access, Mode};
+use super::marks::User;
 use super::place::{Place, SiteIndex, Span};
 use super::plan::{Lost, Waits, command_waits, tidy};
 use super::source::Sources;
-use super::state::{State, User};
+use super::state::State;
 use super::{Coherence, IsDone};
 
 /// Part of a read.
@@ -41,7 +42,8 @@ impl Gather {
 
 impl Coherence {
     /// Where to read the bytes of a range: at `own` (the queue's site) what is valid there, else in the
-    /// client's copy, else at another site. A rectangle is read at one site, after a [`Coherence::plan`].
+    /// client's copy, else at another site. If that is one piece at `own`, the read is an ordinary command
+    /// there, to be planned as one. A rectangle is always read at one site, after a [`Coherence::plan`].
     ///
     /// # Errors
     /// [`Lost`] when part of it is lost.
@@ -80,16 +82,20 @@ impl Coherence {
 
     /// The pieces of a read have been sent, with these events.
     pub fn commit_gather(&mut self, gather: &Gather, events: &[EventId], is_done: IsDone<'_>) {
+        self.order += 1;
         let Some(directory) = self.directories.get_mut(&gather.buffer) else {
             return;
         };
-        // Wherever they are read, it is not in the order of one queue.
-        let user = User {
-            in_order: None,
-            after: &[],
-        };
         for (piece, event) in gather.pieces.iter().zip(events) {
-            directory.read(piece.span, piece.place, *event, &user, is_done);
+            // Not in the order of one queue.
+            let user = User {
+                event: *event,
+                order: self.order,
+                in_order: None,
+                after: &[],
+            };
+            let touch = (piece.span, Mode::Read);
+            directory.command(touch, piece.place, &user, &mut self.superseded, is_done);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! access     what each command reads and writes
-//! pieces, state, directory    who has which range of a buffer, and who is busy with it
+//! pieces, state, marks, superseded, directory    who has which range of a buffer, who is busy with it
 //! network, source     ways and loads; from where to take bytes
 //! plan, gather        what a command needs first
 //! ```
@@ -19,6 +19,7 @@
 mod access;
 mod directory;
 mod gather;
+mod marks;
 mod network;
 mod pieces;
 mod place;
@@ -26,11 +27,12 @@ mod plan;
 mod runs;
 mod source;
 mod state;
+mod superseded;
 
 use causeway_proto::id::{EventId, MemoryId};
 use rustc_hash::FxHashMap;
 
-pub use access::{Access, ArgumentKind, MAX_PIECES, MAX_ROWS, MapKind, Mode};
+pub use access::{Access, ArgumentKind, Limits, MapKind, Mode};
 pub use directory::Contents;
 pub use gather::{Gather, Piece};
 pub use network::Route;
@@ -38,10 +40,9 @@ pub use place::{Place, SiteIndex, Span};
 pub use plan::{Command, Lost, Needs, Plan, Transfer, Wait, Waits};
 
 use directory::Directory;
+use marks::User;
 use network::Network;
-
-/// Transfers are cut into pieces of this many bytes, so that a chain of readers pipelines.
-pub const PIECE: u64 = 16 << 20;
+use superseded::Superseded;
 
 /// Tells which events have ended, with or without success.
 ///
@@ -69,17 +70,14 @@ impl TransferEvents {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Coherence {
     directories: FxHashMap<MemoryId, Directory>,
     network: Network,
-    piece: u64,
-}
-
-impl Default for Coherence {
-    fn default() -> Self {
-        Coherence::with_piece(PIECE)
-    }
+    superseded: Superseded,
+    limits: Limits,
+    // Of what was committed last.
+    order: u64,
 }
 
 impl Coherence {
@@ -89,13 +87,12 @@ impl Coherence {
         Coherence::default()
     }
 
-    /// The same, with transfers of at most `piece` bytes (at least 1).
+    /// The same, with other limits.
     #[must_use]
-    pub fn with_piece(piece: u64) -> Coherence {
+    pub fn with_limits(limits: Limits) -> Coherence {
         Coherence {
-            directories: FxHashMap::default(),
-            network: Network::default(),
-            piece: piece.max(1),
+            limits,
+            ..Coherence::default()
         }
     }
 
@@ -108,6 +105,7 @@ impl Coherence {
     /// A root buffer is gone.
     pub fn remove_buffer(&mut self, buffer: MemoryId) {
         self.directories.remove(&buffer);
+        self.superseded.forget(|entry| entry.buffer == buffer);
     }
 
     /// How two sites reach each other, both ways; directly until told otherwise.
@@ -123,16 +121,26 @@ impl Coherence {
         command: EventId,
         is_done: IsDone<'_>,
     ) {
+        self.superseded.prune(is_done);
+        let superseded = &mut self.superseded;
+        self.order += 2;
         for (transfer, events) in plan.transfers.iter().zip(transfers) {
             let bytes = transfer.region.packed_length();
             self.network.begin(events.received, transfer.source, bytes);
             if let Some(directory) = self.directories.get_mut(&transfer.buffer) {
-                directory.transfer(transfer, *events, is_done);
+                directory.transfer(transfer, *events, self.order - 1, superseded, is_done);
             }
         }
+        let user = User {
+            event: command,
+            order: self.order,
+            in_order: plan.in_order,
+            after: &plan.after,
+        };
         for touch in &plan.touches {
             if let Some(directory) = self.directories.get_mut(&touch.buffer) {
-                directory.command(touch, plan, command, is_done);
+                let how = (touch.span, touch.mode);
+                directory.command(how, plan.place, &user, superseded, is_done);
             }
         }
     }
@@ -153,6 +161,12 @@ impl Coherence {
         for directory in self.directories.values_mut() {
             directory.for_all(|state| state.failed(event));
         }
+        self.superseded.forget(|entry| entry.mark.event == event);
+        for entry in self.superseded.take(event) {
+            if let Some(directory) = self.directories.get_mut(&entry.buffer) {
+                directory.put_back(&entry);
+            }
+        }
     }
 
     /// A site is gone, with its copies; what was valid there only is lost until it is overwritten.
@@ -160,6 +174,29 @@ impl Coherence {
         for directory in self.directories.values_mut() {
             directory.for_all(|state| state.forget(Place::Site(site)));
         }
+        self.superseded
+            .forget(|entry| entry.place == Place::Site(site));
+    }
+
+    /// Places with a valid (or arriving) copy of a byte, in their order; none for one that is lost or
+    /// was never written. For diagnosis.
+    pub fn valid_places(&self, buffer: MemoryId, byte: u64) -> impl Iterator<Item = Place> {
+        let directory = self.directories.get(&buffer);
+        let one = Span::new(byte, byte + 1);
+        directory
+            .and_then(|directory| directory.pieces.within(one).next())
+            .into_iter()
+            .flat_map(|(_, state)| state.copies())
+            .filter(|copy| copy.is_valid())
+            .map(|copy| copy.place)
+    }
+
+    /// Ranges that are told apart, and events remembered beside those in them. For diagnosis: both stay
+    /// small however long a program runs.
+    #[must_use]
+    pub fn footprint(&self) -> (usize, usize) {
+        let pieces = self.directories.values().map(|d| d.pieces.len()).sum();
+        (pieces, self.superseded.len())
     }
 
     /// The client gives up its copies of a range (a shadow whose pages go back). False, and nothing has
@@ -180,7 +217,7 @@ impl Coherence {
         if !needed {
             directory
                 .pieces
-                .update(span, |state| state.forget(Place::Client));
+                .update(span, |_, state| state.forget(Place::Client));
         }
         !needed
     }

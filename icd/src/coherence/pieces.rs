@@ -49,16 +49,18 @@ impl<S: Clone + PartialEq> Pieces<S> {
         .filter(|(piece, _)| !piece.is_empty())
     }
 
-    /// Changes the state of every byte in `span`.
-    pub(super) fn update(&mut self, span: Span, mut change: impl FnMut(&mut S)) {
+    /// Changes the state of every byte in `span`; `change` learns which piece of it is at hand.
+    pub(super) fn update(&mut self, span: Span, mut change: impl FnMut(Span, &mut S)) {
         let span = span.intersection(Span::new(0, self.size));
         if span.is_empty() {
             return;
         }
         self.split(span.start);
         self.split(span.end);
-        for (_, state) in self.starts.range_mut(span.start..span.end) {
-            change(state);
+        let mut pieces = self.starts.range_mut(span.start..span.end).peekable();
+        while let Some((&start, state)) = pieces.next() {
+            let end = pieces.peek().map_or(span.end, |(next, _)| **next);
+            change(Span::new(start, end), state);
         }
         self.merge(span);
     }
@@ -110,9 +112,9 @@ mod tests {
     #[test]
     fn a_whole_update_is_one_piece() {
         let mut pieces = Pieces::new(10, 0);
-        pieces.update(Span::new(2, 4), |s| *s = 1);
+        pieces.update(Span::new(2, 4), |_, s| *s = 1);
         assert_eq!(pieces.len(), 3);
-        pieces.update(Span::new(0, 10), |s| *s = 2);
+        pieces.update(Span::new(0, 10), |_, s| *s = 2);
         assert_eq!(pieces.len(), 1);
     }
 
@@ -125,7 +127,7 @@ mod tests {
             let mut pieces = Pieces::new(20, 0u8);
             let mut bytes = [0u8; 20];
             for (start, end, value) in changes {
-                pieces.update(Span::new(start, end), |s| *s = value);
+                pieces.update(Span::new(start, end), |_, s| *s = value);
                 for byte in start..end.min(20) {
                     bytes[byte as usize] = value;
                 }

@@ -9,24 +9,25 @@ use causeway_proto::id::{EventId, MemoryId, QueueId};
 use causeway_proto::region::Region;
 use smallvec::SmallVec;
 
-use super::access::{Access, MAX_PIECES, Mode};
+use super::access::{Access, Mode};
 use super::directory::Directory;
+use super::marks::{Mark, MarkKind};
 use super::network::{Network, Route};
 use super::place::{Place, Span};
 use super::runs::Runs;
 use super::source::Sources;
-use super::state::{Mark, MarkKind, State};
+use super::state::State;
 use super::{Coherence, IsDone};
 
 /// A command that is about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<'a> {
-    /// Where it will run.
+    /// Where it will run. At the client that is a map or a migration.
     pub place: Place,
-    /// Its queue, if that is an in-order one whose commands all end in order.
+    /// Its queue, if it is enqueued on an in-order one.
     pub in_order: Option<QueueId>,
-    /// Events that it waits for anyway. May be left empty; events of commands that use the same buffers
-    /// keep the directory small where no in-order queue does.
+    /// Events that it waits for anyway ([`Needs::Success`]), never others. May be left empty; events of
+    /// commands that use the same buffers keep wait lists short where no in-order queue does.
     pub after: &'a [EventId],
     /// What it uses.
     pub accesses: &'a [Access],
@@ -128,7 +129,7 @@ impl Coherence {
             place: command.place,
             is_done,
             network: &self.network,
-            piece: self.piece,
+            piece: self.limits.transfer.max(1),
             sources: Sources::new(&self.network, command.place, is_done),
             runs: SmallVec::new(),
             transfers: Vec::new(),
@@ -154,12 +155,12 @@ impl Coherence {
         let mut touches = SmallVec::new();
         for access in accesses {
             let buffer = access.buffer;
-            let fine = self
-                .directories
-                .get(&buffer)
-                .is_some_and(|directory| directory.pieces.len() <= MAX_PIECES);
-            access.for_each_span(fine, |span, mode| {
-                touches.push(Touch { buffer, span, mode })
+            let rows = match self.directories.get(&buffer) {
+                Some(directory) if directory.pieces.len() <= self.limits.pieces => self.limits.rows,
+                _ => 0,
+            };
+            access.for_each_span(rows, |span, mode| {
+                touches.push(Touch { buffer, span, mode });
             });
         }
         make_disjoint(touches)

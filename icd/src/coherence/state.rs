@@ -6,14 +6,15 @@
 //! brought up to date). Two more: *fresh*, never written, so that no byte of it need be moved anywhere;
 //! and *lost*, written, but the only valid copy went with its site.
 //!
-//! Beside validity, each copy carries *marks*: the events that are busy with it, valid or not.
-//! Invariants: a fresh range has no valid copy and needs none; a place is in the list at most once, and
-//! only if its copy is valid or marked; a copy brought by a transfer that may still fail has the
-//! transfer's mark.
+//! Beside validity, each copy carries [`Marks`]: the events that are busy with it, valid or not.
+//! Invariants: a place is in the list at most once, and only if its copy is valid or marked; a copy
+//! brought by a transfer that may still fail is `Arriving`.
 
-use causeway_proto::id::{EventId, QueueId};
+use causeway_proto::id::EventId;
 use smallvec::SmallVec;
 
+use super::IsDone;
+use super::marks::{Mark, Marks};
 use super::place::Place;
 
 /// See the module.
@@ -29,7 +30,7 @@ pub(super) struct State {
 pub(super) struct Copy {
     pub(super) place: Place,
     pub(super) validity: Validity,
-    pub(super) marks: SmallVec<[Mark; 2]>,
+    pub(super) marks: Marks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,26 +39,6 @@ pub(super) enum Validity {
     /// Will be valid when this transfer has been received.
     Arriving(EventId),
     Valid,
-}
-
-/// An event that is busy with a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) event: EventId,
-    pub(super) kind: MarkKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MarkKind {
-    /// An application's command uses the copy; it may change it.
-    Used {
-        wrote: bool,
-        in_order: Option<QueueId>,
-    },
-    /// A transfer lands in the copy; its bytes may still matter.
-    Arrives { matters: bool },
-    /// A transfer reads the copy.
-    ReadOut,
 }
 
 impl State {
@@ -94,7 +75,7 @@ impl State {
     }
 
     pub(super) fn marks(&self, place: Place) -> &[Mark] {
-        self.copy(place).map_or(&[], |copy| &copy.marks)
+        self.copy(place).map_or(&[], |copy| copy.marks.list())
     }
 
     pub(super) fn copy_mut(&mut self, place: Place) -> &mut Copy {
@@ -103,7 +84,7 @@ impl State {
             let copy = Copy {
                 place,
                 validity: Validity::Invalid,
-                marks: SmallVec::new(),
+                marks: Marks::default(),
             };
             self.copies.insert(at, copy);
         }
@@ -121,11 +102,6 @@ impl State {
         self.copy_mut(place).validity = Validity::Valid;
     }
 
-    /// The place has the newest bytes too.
-    pub(super) fn share(&mut self, place: Place, validity: Validity) {
-        self.copy_mut(place).validity = validity;
-    }
-
     /// Nobody wants the bytes any more.
     pub(super) fn become_fresh(&mut self) {
         self.copies.iter_mut().for_each(Copy::invalidate);
@@ -138,29 +114,40 @@ impl State {
     }
 
     /// Whether the copy at the place is the only valid one, or something is busy with it.
-    pub(super) fn needs(&self, place: Place, is_done: &dyn Fn(EventId) -> bool) -> bool {
+    pub(super) fn needs(&self, place: Place, is_done: IsDone<'_>) -> bool {
         let Some(copy) = self.copy(place) else {
             return false;
         };
         let valid = |other: &Copy| other.place != place && other.is_valid();
         let only = copy.is_valid() && !self.copies.iter().any(valid);
-        only || copy.marks.iter().any(|mark| !is_done(mark.event))
+        only || copy.marks.list().iter().any(|mark| !is_done(mark.event))
     }
 
-    /// A transfer that should have brought the bytes to the place has not.
+    /// The event failed: what it should have brought is not there, and it is busy with nothing.
     pub(super) fn failed(&mut self, event: EventId) {
         for copy in &mut self.copies {
+            copy.marks.remove(event);
             if copy.validity == Validity::Arriving(event) {
                 copy.validity = Validity::Invalid;
             }
         }
+        self.tidy();
     }
 
     /// Drops the marks of what has ended.
-    pub(super) fn prune(&mut self, is_done: &dyn Fn(EventId) -> bool) {
+    pub(super) fn prune(&mut self, is_done: IsDone<'_>) {
         for copy in &mut self.copies {
-            copy.prune(is_done);
+            copy.marks.prune(is_done);
+            if let Validity::Arriving(event) = copy.validity
+                && is_done(event)
+            {
+                copy.validity = Validity::Valid;
+            }
         }
+        self.tidy();
+    }
+
+    fn tidy(&mut self) {
         self.copies
             .retain(|copy| copy.is_valid() || !copy.marks.is_empty());
     }
@@ -173,78 +160,6 @@ impl Copy {
 
     fn invalidate(&mut self) {
         self.validity = Validity::Invalid;
-        self.replaced();
-    }
-
-    fn prune(&mut self, is_done: &dyn Fn(EventId) -> bool) {
-        self.marks.retain(|mark| !is_done(mark.event));
-        if let Validity::Arriving(event) = self.validity
-            && is_done(event)
-        {
-            self.validity = Validity::Valid;
-        }
-    }
-
-    /// A command of the application uses the copy.
-    pub(super) fn used(&mut self, event: EventId, wrote: bool, by: &User<'_>) {
-        self.marks.retain(|mark| !by.comes_after(mark, wrote));
-        self.marks.push(Mark {
-            event,
-            kind: MarkKind::Used {
-                wrote,
-                in_order: by.in_order,
-            },
-        });
-    }
-
-    /// Every byte is replaced: what still lands here is of no interest.
-    pub(super) fn replaced(&mut self) {
-        for mark in &mut self.marks {
-            if let MarkKind::Arrives { matters } = &mut mark.kind {
-                *matters = false;
-            }
-        }
-    }
-
-    /// A transfer that waits for everything busy here will bring the bytes.
-    pub(super) fn arrives(&mut self, event: EventId) {
-        self.marks.clear();
-        self.marks.push(Mark {
-            event,
-            kind: MarkKind::Arrives { matters: true },
-        });
-        self.validity = Validity::Arriving(event);
-    }
-
-    /// A transfer takes the bytes elsewhere.
-    pub(super) fn read_out(&mut self, event: EventId) {
-        self.marks.push(Mark {
-            event,
-            kind: MarkKind::ReadOut,
-        });
-    }
-}
-
-/// Where a command stands in the application's order.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct User<'a> {
-    pub(super) in_order: Option<QueueId>,
-    pub(super) after: &'a [EventId],
-}
-
-impl User<'_> {
-    // Whether waiting for this user is as good as waiting for the mark. One that only reads does not
-    // stand for a writer: a transfer waits for writers, and need not wait for a reader after it.
-    fn comes_after(&self, mark: &Mark, wrote: bool) -> bool {
-        let MarkKind::Used {
-            wrote: mark_wrote,
-            in_order,
-        } = mark.kind
-        else {
-            return false;
-        };
-        let ordered = (self.in_order.is_some() && self.in_order == in_order)
-            || self.after.contains(&mark.event);
-        ordered && (wrote || !mark_wrote)
+        self.marks.replaced();
     }
 }
