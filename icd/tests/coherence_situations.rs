@@ -286,7 +286,7 @@ fn what_was_lost_is_told_for_that_range_only_until_it_is_overwritten() {
     program.run(site(0), &[access(bytes(0, 64), Mode::Read)]);
     program.run(site(0), &[access(bytes(16, 32), Mode::Write)]);
     program.finish();
-    program.coherence.site_lost(SiteIndex(0));
+    program.coherence.site_lost(SiteIndex(0), &|_| true);
 
     let lost = program.try_run(site(1), &[access(bytes(0, 64), Mode::Read)]);
     let span = Span::new(16, 32);
@@ -313,7 +313,10 @@ fn a_failed_transfer_leaves_the_older_copies() {
     let mut program = Program::new(64, Contents::AtPlace(site(0)));
     let all = [access(bytes(0, 64), Mode::Read)];
     let first = program.run(site(1), &all);
-    program.coherence.failed(first.transfers[0].1.received);
+    let broken = first.transfers[0].1.received;
+    program
+        .coherence
+        .failed(broken, Failure::Broken, &|_| false);
     program.finish();
     let second = program.run(site(1), &all);
     assert_eq!(second.moved(), [(site(0), site(1), 64)]);

@@ -59,7 +59,7 @@ impl Directory {
         for row in transfer.region.segments(0, u64::MAX) {
             let span = Span::new(row.offset, row.offset + row.length);
             self.pieces.update(span, |span, state| {
-                state.prune(is_done);
+                state.prune(false, is_done);
                 let (from, to) = (transfer.source, transfer.destination);
                 let source = &mut state.copy_mut(from).marks;
                 let sink = entries(superseded, events.sent, buffer, from, span);
@@ -83,7 +83,7 @@ impl Directory {
     ) {
         let buffer = self.buffer;
         self.pieces.update(span, |span, state| {
-            state.prune(is_done);
+            state.prune(false, is_done);
             if mode == Mode::Discard {
                 return state.become_fresh();
             }
@@ -95,8 +95,10 @@ impl Directory {
             }
             let sink = entries(superseded, user.event, buffer, place, span);
             marks.used(writes, user, sink);
-            if writes {
+            if replaces {
                 state.become_modified(place);
+            } else if writes {
+                state.become_modified_in_part(place, user.order);
             }
             if mode == Mode::Upload && place != Place::Client {
                 let client = state.copy_mut(Place::Client);
@@ -113,6 +115,11 @@ impl Directory {
         self.pieces.update(entry.span, |_, state| {
             state.copy_mut(entry.place).marks.put_back(entry.mark);
         });
+    }
+
+    /// A transfer that had begun to land has failed.
+    pub(super) fn spoil(&mut self, span: Span, place: Place) {
+        self.pieces.update(span, |_, state| state.spoil(place));
     }
 
     /// Changes every range.

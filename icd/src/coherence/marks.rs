@@ -55,8 +55,8 @@ pub(super) struct User<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
     list: SmallVec<[Mark; 2]>,
-    // Clearing a long list is put off until it has doubled.
-    clear_at: usize,
+    // Clearing a long list is put off for as many times as it is long.
+    put_off: usize,
 }
 
 impl PartialEq for Marks {
@@ -76,16 +76,20 @@ impl Marks {
         self.list.is_empty()
     }
 
-    /// Drops the marks of what has ended (not each time, if they are many).
+    /// Drops the marks of what has ended: not each time, if they are many.
     pub(super) fn prune(&mut self, is_done: IsDone<'_>) {
-        if self.list.len() >= self.clear_at {
-            self.list.retain(|mark| !is_done(mark.event));
-            self.clear_at = if self.list.len() > FEW {
-                2 * self.list.len()
-            } else {
-                0
-            };
+        if self.put_off > 0 {
+            self.put_off -= 1;
+        } else if !self.list.is_empty() {
+            self.prune_now(is_done);
         }
+    }
+
+    /// Drops the marks of what has ended.
+    pub(super) fn prune_now(&mut self, is_done: IsDone<'_>) {
+        self.list.retain(|mark| !is_done(mark.event));
+        let many = self.list.len() > FEW;
+        self.put_off = if many { self.list.len() } else { 0 };
     }
 
     /// A command of the application uses the copy.
@@ -133,6 +137,23 @@ impl Marks {
         }
     }
 
+    /// Whether a transfer with this event lands in the copy.
+    pub(super) fn lands(&self, event: EventId) -> bool {
+        let mut of_event = self.list.iter().filter(|mark| mark.event == event);
+        of_event.any(Mark::lands)
+    }
+
+    /// The bytes that this transfer brings are wanted after all.
+    pub(super) fn matters_again(&mut self, event: EventId) {
+        for mark in &mut self.list {
+            if let MarkKind::Arrives { matters } = &mut mark.kind
+                && mark.event == event
+            {
+                *matters = true;
+            }
+        }
+    }
+
     /// Who superseded the mark has failed; it is waited for again.
     pub(super) fn put_back(&mut self, mut mark: Mark) {
         if let MarkKind::Arrives { matters } = &mut mark.kind {
@@ -164,6 +185,13 @@ impl Marks {
             }
             !goes
         });
+    }
+}
+
+impl Mark {
+    /// Whether it is of a transfer that lands here.
+    pub(super) fn lands(&self) -> bool {
+        matches!(self.kind, MarkKind::Arrives { .. })
     }
 }
 

@@ -46,7 +46,8 @@ use superseded::Superseded;
 
 /// Tells which events have ended, with or without success.
 ///
-/// Once it says so of an event, [`Coherence::failed`] has been called if the event failed.
+/// Once it says so of an event, [`Coherence::failed`] has been called if the event failed. It learns of
+/// the events of one site in the order in which they ended there.
 pub type IsDone<'a> = &'a dyn Fn(EventId) -> bool;
 
 /// The events of a transfer. From or to the client it is one command, and both are the same.
@@ -67,6 +68,15 @@ impl TransferEvents {
             received: event,
         }
     }
+}
+
+/// How an event failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// What it waited for had failed: it never began (`CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`).
+    Cancelled,
+    /// Anything else: what it was to write may be half written.
+    Broken,
 }
 
 /// See the module.
@@ -154,28 +164,48 @@ impl Coherence {
     /// An event has failed: that of a command, or any of a transfer's. Must come before `is_done` says
     /// that it has ended.
     ///
-    /// What a transfer should have brought is invalid there; what a command should have written is
-    /// undefined, as in native OpenCL, and stays where it was to be written.
-    pub fn failed(&mut self, event: EventId) {
+    /// What a transfer should have brought is invalid there, and what would have used it has failed with
+    /// it, so that older copies are good again. What a failed command should have written is undefined,
+    /// as in native OpenCL, and stays where it was to be written.
+    pub fn failed(&mut self, event: EventId, failure: Failure, is_done: IsDone<'_>) {
         self.network.end(event);
-        for directory in self.directories.values_mut() {
-            directory.for_all(|state| state.failed(event));
-        }
-        self.superseded.forget(|entry| entry.mark.event == event);
+        // What is known to have succeeded must not be taken back.
+        self.prune(is_done);
         for entry in self.superseded.take(event) {
             if let Some(directory) = self.directories.get_mut(&entry.buffer) {
                 directory.put_back(&entry);
             }
         }
+        let superseded = self.superseded.take_marks(event);
+        if failure == Failure::Broken {
+            for entry in superseded.iter().filter(|entry| entry.mark.lands()) {
+                if let Some(directory) = self.directories.get_mut(&entry.buffer) {
+                    directory.spoil(entry.span, entry.place);
+                }
+            }
+        }
+        for directory in self.directories.values_mut() {
+            directory.for_all(|state| state.failed(event, failure));
+        }
     }
 
-    /// A site is gone, with its copies; what was valid there only is lost until it is overwritten.
-    pub fn site_lost(&mut self, site: SiteIndex) {
+    /// A site is gone, with its copies; what was valid there only is lost until it is overwritten. The
+    /// events that it had not reported fail one by one, before or after.
+    pub fn site_lost(&mut self, site: SiteIndex, is_done: IsDone<'_>) {
+        self.prune(is_done);
+        let place = Place::Site(site);
         for directory in self.directories.values_mut() {
-            directory.for_all(|state| state.forget(Place::Site(site)));
+            directory.for_all(|state| state.forget(place));
         }
-        self.superseded
-            .forget(|entry| entry.place == Place::Site(site));
+        self.superseded.forget(|entry| entry.place == place);
+    }
+
+    /// Forgets all that has ended, which otherwise happens little by little. For idle moments.
+    pub fn prune(&mut self, is_done: IsDone<'_>) {
+        for directory in self.directories.values_mut() {
+            directory.for_all(|state| state.prune(true, is_done));
+        }
+        self.superseded.prune_now(is_done);
     }
 
     /// Places with a valid (or arriving) copy of a byte, in their order; none for one that is lost or

@@ -110,6 +110,13 @@ impl Plan {
         &self.transfers
     }
 
+    /// What the command is taken to touch and how: the accesses as disjoint ranges, rectangles row by
+    /// row or, beyond the [`Limits`](super::Limits), as their extent.
+    pub fn touches(&self) -> impl Iterator<Item = (MemoryId, Span, Mode)> {
+        let touches = self.touches.iter();
+        touches.map(|touch| (touch.buffer, touch.span, touch.mode))
+    }
+
     /// What the command must wait for in addition to what the application asked for, and to the
     /// received events of [`Plan::transfers`] (with [`Needs::Success`]).
     #[must_use]

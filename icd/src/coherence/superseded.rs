@@ -36,13 +36,18 @@ impl Superseded {
         self.entries.len()
     }
 
-    /// Forgets what has ended; of a failed superseder's, [`Superseded::take`] has been called before.
+    /// Forgets, now and then, what has ended; of a failed superseder's, [`Superseded::take`] has been called before.
     pub(super) fn prune(&mut self, is_done: IsDone<'_>) {
         if self.entries.len() >= self.clear_at {
-            self.entries
-                .retain(|entry| !is_done(entry.by) && !is_done(entry.mark.event));
-            self.clear_at = 64.max(2 * self.entries.len());
+            self.prune_now(is_done);
         }
+    }
+
+    /// The same at once.
+    pub(super) fn prune_now(&mut self, is_done: IsDone<'_>) {
+        self.entries
+            .retain(|entry| !is_done(entry.by) && !is_done(entry.mark.event));
+        self.clear_at = 64.max(2 * self.entries.len());
     }
 
     /// What this event stood for.
@@ -50,6 +55,12 @@ impl Superseded {
         self.entries
             .extract_if(.., |entry| entry.by == by)
             .collect()
+    }
+
+    /// The marks of this event that others stand for.
+    pub(super) fn take_marks(&mut self, event: EventId) -> Vec<Entry> {
+        let of_event = |entry: &mut Entry| entry.mark.event == event;
+        self.entries.extract_if(.., of_event).collect()
     }
 
     /// What this place or buffer had is of no interest any more.

@@ -1,0 +1,86 @@
+//! Random programs on one to six sites and the client, run in any order that their plans allow, against
+//! a flat memory and a directory of single bytes.
+//!
+//! What is proven, for every program: each byte that is read is what a flat memory would hold; nothing
+//! moves that is valid where it would go, and everything that is missing moves once; after a write its
+//! place has the only valid copy; every edge goes from an earlier to a later command, so everything that
+//! was sent ends; what is reported lost is, and what is lost is reported; nothing fails but what a
+//! failure must reach; nothing that has ended is remembered.
+//!
+//! A plan's edges are proven by not having others: commands run in random order, alone bound by waits
+//! and in-order queues, so a missing edge lets some program read wrong bytes.
+
+mod bytes;
+mod choices;
+mod machine;
+mod oracle;
+mod program;
+mod steps;
+
+use std::cell::Cell;
+
+use choices::Choices;
+use program::{Faults, Program};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+/// Programs of each test.
+const PROGRAMS: u32 = 40_000;
+
+fn run(faults: Faults, seed: u64, steps: &[u64]) {
+    let mut choices = Choices::new(seed);
+    let mut program = Program::new(faults, &mut choices);
+    for step in steps {
+        program.act(*step);
+    }
+    program.end(&mut choices);
+}
+
+fn check(faults: impl Fn(&mut Choices) -> Faults) {
+    let default = Config::default();
+    let config = Config {
+        // PROPTEST_CASES asks for more, not for fewer.
+        cases: default.cases.max(PROGRAMS),
+        failure_persistence: None,
+        ..default
+    };
+    let ran = Cell::new(0u32);
+    let strategy = (any::<u64>(), prop::collection::vec(any::<u64>(), 1..30));
+    let outcome = TestRunner::new(config.clone()).run(&strategy, |(seed, steps)| {
+        ran.set(ran.get() + 1);
+        run(faults(&mut Choices::new(seed)), seed, &steps);
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    assert!(ran.get() >= config.cases);
+    println!("{} programs", ran.get());
+}
+
+#[test]
+fn programs_where_nothing_fails() {
+    check(|choices| Faults {
+        strict: choices.one_in(2),
+        ..Faults::default()
+    });
+}
+
+#[test]
+fn programs_where_commands_fail() {
+    check(|choices| Faults {
+        commands: true,
+        strict: choices.one_in(2),
+        ..Faults::default()
+    });
+}
+
+#[test]
+fn programs_where_transfers_fail_and_sites_are_lost() {
+    check(|choices| Faults {
+        commands: choices.one_in(2),
+        transfers: choices.one_in(2),
+        losses: true,
+        strict: choices.one_in(2),
+    });
+}
