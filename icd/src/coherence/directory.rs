@@ -117,9 +117,11 @@ impl Directory {
         });
     }
 
-    /// A transfer that had begun to land has failed.
-    pub(super) fn spoil(&mut self, span: Span, place: Place) {
-        self.pieces.update(span, |_, state| state.spoil(place));
+    /// A transfer that had begun to land, and that others stand for, has failed.
+    pub(super) fn spoil(&mut self, landed: &Entry) {
+        self.pieces.update(landed.span, |_, state| {
+            state.spoil(landed.place, landed.mark.order);
+        });
     }
 
     /// Changes every range.

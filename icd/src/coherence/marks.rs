@@ -137,10 +137,10 @@ impl Marks {
         }
     }
 
-    /// Whether a transfer with this event lands in the copy.
-    pub(super) fn lands(&self, event: EventId) -> bool {
+    /// When the transfer with this event, which lands here, was planned.
+    pub(super) fn landing(&self, event: EventId) -> Option<u64> {
         let mut of_event = self.list.iter().filter(|mark| mark.event == event);
-        of_event.any(Mark::lands)
+        of_event.find(|mark| mark.lands()).map(|mark| mark.order)
     }
 
     /// The bytes that this transfer brings are wanted after all.

@@ -180,7 +180,7 @@ impl Coherence {
         if failure == Failure::Broken {
             for entry in superseded.iter().filter(|entry| entry.mark.lands()) {
                 if let Some(directory) = self.directories.get_mut(&entry.buffer) {
-                    directory.spoil(entry.span, entry.place);
+                    directory.spoil(entry);
                 }
             }
         }

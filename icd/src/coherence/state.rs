@@ -173,8 +173,10 @@ impl State {
     pub(super) fn failed(&mut self, event: EventId, failure: Failure) {
         let failed = Validity::Arriving(event);
         for copy in &mut self.copies {
-            if failure == Failure::Broken && copy.marks.lands(event) {
-                self.formers.retain(|former| former.place != copy.place);
+            if failure == Failure::Broken
+                && let Some(order) = copy.marks.landing(event)
+            {
+                spoil(&mut self.formers, copy.place, order);
             }
             copy.marks.remove(event);
             if copy.validity == failed {
@@ -189,9 +191,9 @@ impl State {
         self.tidy();
     }
 
-    /// A transfer may have left anything at the place.
-    pub(super) fn spoil(&mut self, place: Place) {
-        self.formers.retain(|former| former.place != place);
+    /// A transfer that was planned at this time may have left anything at the place.
+    pub(super) fn spoil(&mut self, place: Place, order: u64) {
+        spoil(&mut self.formers, place, order);
     }
 
     // When no valid copy remains, the newest former ones are what natively would be there: what came
@@ -248,6 +250,11 @@ impl State {
         self.copies
             .retain(|copy| copy.is_valid() || !copy.marks.is_empty());
     }
+}
+
+// What was former before the transfer was planned is what the transfer overwrote.
+fn spoil(formers: &mut Vec<Former>, place: Place, order: u64) {
+    formers.retain(|former| former.place != place || former.order > order);
 }
 
 impl Validity {

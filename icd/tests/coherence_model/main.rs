@@ -25,7 +25,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 /// Programs of each test.
-const PROGRAMS: u32 = 40_000;
+const PROGRAMS: u32 = 4_000;
 
 fn run(faults: Faults, seed: u64, steps: &[u64]) {
     let mut choices = Choices::new(seed);
@@ -45,7 +45,7 @@ fn check(faults: impl Fn(&mut Choices) -> Faults) {
         ..default
     };
     let ran = Cell::new(0u32);
-    let strategy = (any::<u64>(), prop::collection::vec(any::<u64>(), 1..30));
+    let strategy = (any::<u64>(), prop::collection::vec(any::<u64>(), 1..20));
     let outcome = TestRunner::new(config.clone()).run(&strategy, |(seed, steps)| {
         ran.set(ran.get() + 1);
         run(faults(&mut Choices::new(seed)), seed, &steps);

@@ -121,9 +121,9 @@ impl Program {
 
     /// What can be planned is lost nowhere.
     pub(crate) fn check_not_lost(&self, needs: &Sets) {
-        for buffer in 0..BUFFERS {
+        for (buffer, needs) in needs.iter().enumerate() {
             let there = self.oracle.anywhere(buffer) | !self.oracle.written[buffer];
-            assert_eq!(needs[buffer] & !there, 0, "lost, but not reported");
+            assert_eq!(needs & !there, 0, "lost, but not reported");
         }
     }
 
