@@ -13,7 +13,7 @@ use cl_headers::types::{CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_MIGRATE_MEM_
 use super::sequence::{Sequence, Way, index};
 use super::transfers::Sent;
 use super::withheld::Held;
-use crate::coherence::{self, Access, Lost, Place, Plan};
+use crate::coherence::{self, Access, Failure, Lost, Place, Plan};
 use crate::config::Settings;
 use crate::error::{ClResult, Status};
 use crate::stub::event::End;
@@ -171,7 +171,9 @@ impl Sequence {
         let result = result.and_then(|lists| send(self, lists));
         self.commit(&plan, &sent, command.event);
         if result.is_err() {
-            self.coherence.failed(command.event.id());
+            // It was never sent.
+            let (coherence, is_done) = self.split();
+            coherence.failed(command.event.id(), Failure::Cancelled, &is_done);
         }
         result
     }

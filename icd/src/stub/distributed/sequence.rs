@@ -15,7 +15,7 @@ use cl_headers::types::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::coherence::{Coherence, Contents, Needs, SiteIndex, Wait};
+use crate::coherence::{Coherence, Contents, Failure, Needs, SiteIndex, Wait};
 use crate::error::{ClResult, Status};
 use crate::stub::{Buffer, Event, Site, next_id, peer};
 
@@ -93,7 +93,13 @@ impl Sequence {
     pub(super) fn ended(&mut self, event: EventId, status: Status) {
         if self.open.contains_key(&event) {
             if status.is_error() {
-                self.coherence.failed(event);
+                let failure = if status == Status::WAIT_LIST_FAILED {
+                    Failure::Cancelled
+                } else {
+                    Failure::Broken
+                };
+                let (coherence, is_done) = self.split();
+                coherence.failed(event, failure, &is_done);
             } else {
                 self.coherence.arrived(event);
             }
@@ -121,7 +127,9 @@ impl Sequence {
         for (site, own) in self.sites.iter().zip(&mut self.own) {
             if !own.is_lost && site.session().is_lost().is_some() {
                 own.is_lost = true;
-                self.coherence.site_lost(index(site));
+                let open = &self.open;
+                let is_done = |event: EventId| !open.contains_key(&event);
+                self.coherence.site_lost(index(site), &is_done);
             }
         }
     }
