@@ -3,12 +3,13 @@
 //! Drivers stamp commands with a clock of the device's; every time that leaves this module's callers is on
 //! the node's host clock instead. A device's offset is found once, when its first profiling queue is made
 //! (or its timer asked for): by the driver's own timer function where it has one (OpenCL 2.1), else by
-//! markers on a queue of our own, on a thread of its own, because a busy device may let them wait. If a
-//! command ends before that is done, it tells instead: it is taken to have ended when we heard of it.
+//! markers on a queue of our own. A busy device may let those wait; then they are waited for on a thread of
+//! their own, and if a command ends meanwhile, it tells instead: it is taken to have ended when we heard of it.
 //!
 //! Invariant: an offset is set once, so times of one device keep order and distances.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use causeway_proto::clock::{Offset, Reading, best};
 use causeway_proto::status::Status;
@@ -25,6 +26,8 @@ pub const AHEAD: &str = "CAUSEWAYD_CLOCK_AHEAD";
 
 /// How often a clock is read; the surest reading counts.
 const READINGS: usize = 8;
+/// An idle device needs microseconds for a marker; a first one perhaps more.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The node's host clock: monotonic, in ns.
 #[must_use]
@@ -56,11 +59,12 @@ impl DeviceClock {
         let Ok(queue) = Queue::unprepared(context, device, &properties) else {
             return;
         };
+        // Commands come after this call, so that their times find it done.
+        if self.ask_markers(&queue, Some(Instant::now() + PATIENCE)) {
+            return;
+        }
         let measure = move || {
-            let found = best((0..READINGS).map_while(|_| read_by_marker(&queue).ok()));
-            if let Some(found) = found {
-                let _ = self.offset.set(found);
-            }
+            self.ask_markers(&queue, None);
         };
         // Without a thread the first command tells.
         let _ = std::thread::Builder::new()
@@ -77,6 +81,14 @@ impl DeviceClock {
             (Some(offset), Ok((now, _))) => offset.apply(now),
             _ => host_ns(),
         }
+    }
+
+    fn ask_markers(&self, queue: &Queue, deadline: Option<Instant>) -> bool {
+        let found = best((0..READINGS).map_while(|_| read_by_marker(queue, deadline).ok()));
+        found.is_some_and(|found| {
+            let _ = self.offset.set(found);
+            true
+        })
     }
 
     fn ask_driver(&self, device: Device) -> bool {
@@ -116,12 +128,20 @@ impl DeviceClock {
 }
 
 // A marker runs between two readings of the host clock.
-fn read_by_marker(queue: &Queue) -> Result<Reading, Status> {
+fn read_by_marker(queue: &Queue, deadline: Option<Instant>) -> Result<Reading, Status> {
     let before = host_ns();
     let marker: Event = queue.marker(&WaitList::default())?;
     queue.flush()?;
-    marker.wait()?;
+    // Looked for first: a driver's own wait may sleep, and has no limit.
+    while !marker.looks_ended() {
+        match deadline {
+            Some(deadline) if Instant::now() > deadline => return Err(Status::OUT_OF_RESOURCES),
+            Some(_) => std::thread::yield_now(),
+            None => marker.wait()?,
+        }
+    }
     let after = host_ns();
+    marker.wait()?;
     let times = marker.device_times().ok_or(Status::INVALID_OPERATION)?;
     if times.ended == 0 {
         return Err(Status::INVALID_OPERATION);
