@@ -69,6 +69,9 @@ struct State {
     hold: Vec<Arc<Buffer>>,
     // The wait list, until the end: the command, once sent, names it, so no release may come earlier.
     wait: Vec<Arc<Event>>,
+    // Commands of our own that it consists of (distributed contexts): they end before it, and what fails
+    // one fails it.
+    parts: Vec<Arc<Event>>,
     // Whether a failed event of the wait list explains the failure.
     inherited: bool,
     // Counted by the queue as one whose end the application can see.
@@ -312,9 +315,9 @@ impl Event {
         self.state.lock().finisher = Some(finisher);
     }
 
-    /// The application's command is also waited for by its parts: their ends are visible before its own.
+    /// The command needs these of our own: their ends come before its own, and a failure of one is its own.
     pub(super) fn consists_of(&self, parts: &[Arc<Event>]) {
-        self.state.lock().wait.extend_from_slice(parts);
+        self.state.lock().parts.extend_from_slice(parts);
     }
 
     // The end has come: tells its mirrors, since another site's commands wait for no finisher.
@@ -449,11 +452,12 @@ impl Event {
         if let Some(finisher) = finisher {
             finisher(status, &contents);
         }
-        let (mut callbacks, hold, wait, arrivals) = {
+        let (status, mut callbacks, held, arrivals) = {
             let mut state = self.state.lock();
             if self.is_done() {
                 return None;
             }
+            let status = cause(status, &state.parts);
             state.inherited = is_inherited(status, &state.wait);
             if let Some(queue) = &self.queue
                 && !state.inherited
@@ -465,12 +469,13 @@ impl Event {
             self.settled.store(settled, Ordering::Release);
             self.status.store(status.0.min(0), Ordering::Release);
             self.count_out(&mut state);
-            (
-                std::mem::take(&mut state.callbacks),
+            let held = (
                 std::mem::take(&mut state.hold),
                 std::mem::take(&mut state.wait),
-                std::mem::take(&mut state.arrivals),
-            )
+                std::mem::take(&mut state.parts),
+            );
+            let callbacks = std::mem::take(&mut state.callbacks);
+            (status, callbacks, held, std::mem::take(&mut state.arrivals))
         };
         self.changed.notify_all();
         // As the command went through them: submitted, running, complete.
@@ -479,7 +484,7 @@ impl Event {
             self.call_back(status.0, registered, callback);
         }
         // Dropping what it held may run destructor callbacks: those only queue on the callback thread.
-        drop((hold, wait));
+        drop(held);
         Some(arrivals)
     }
 
@@ -547,6 +552,16 @@ impl Event {
     /// Whose error callback hears of its failure.
     pub(super) fn context_of_notice(&self) -> Option<&Arc<Context>> {
         Some(&self.context)
+    }
+}
+
+// A command whose part has failed says why that was, not that something it waits for has.
+fn cause(status: Status, parts: &[Arc<Event>]) -> Status {
+    let mut codes = parts.iter().map(|part| Status(part.status()));
+    let of_part = codes.find(|code| code.is_error() && *code != Status::WAIT_LIST_FAILED);
+    match of_part {
+        Some(code) if status == Status::WAIT_LIST_FAILED => code,
+        _ => status,
     }
 }
 

@@ -167,13 +167,12 @@ impl Sequence {
         let site = command.site();
         let plan = self.plan(command, Place::Site(index(site)), accesses)?;
         let sent = self.send_transfers(&plan);
+        command.event.consists_of(&sent.received);
         let result = self.wait_list(command, site, &plan, &sent);
         let result = result.and_then(|lists| send(self, lists));
         self.commit(&plan, &sent, command.event);
         if result.is_err() {
-            // It was never sent.
-            let (coherence, is_done) = self.split();
-            coherence.failed(command.event.id(), Failure::Cancelled, &is_done);
+            self.failed(command.event.id(), Failure::Cancelled);
         }
         result
     }

@@ -93,13 +93,14 @@ impl Sequence {
     pub(super) fn ended(&mut self, event: EventId, status: Status) {
         if self.open.contains_key(&event) {
             if status.is_error() {
-                let failure = if status == Status::WAIT_LIST_FAILED {
+                // What waited in vain has touched nothing.
+                let cancelled = status == Status::WAIT_LIST_FAILED;
+                let failure = if cancelled {
                     Failure::Cancelled
                 } else {
                     Failure::Broken
                 };
-                let (coherence, is_done) = self.split();
-                coherence.failed(event, failure, &is_done);
+                self.failed(event, failure);
             } else {
                 self.coherence.arrived(event);
             }
@@ -124,14 +125,26 @@ impl Sequence {
 
     /// Takes in which sites have been lost.
     pub(super) fn look_for_losses(&mut self) {
-        for (site, own) in self.sites.iter().zip(&mut self.own) {
+        let Sequence {
+            coherence,
+            open,
+            sites,
+            own,
+            ..
+        } = self;
+        let is_done = |event| !open.contains_key(&event);
+        for (site, own) in sites.iter().zip(own) {
             if !own.is_lost && site.session().is_lost().is_some() {
                 own.is_lost = true;
-                let open = &self.open;
-                let is_done = |event: EventId| !open.contains_key(&event);
-                self.coherence.site_lost(index(site), &is_done);
+                coherence.site_lost(index(site), &is_done);
             }
         }
+    }
+
+    /// An event has failed, and is still open.
+    pub(super) fn failed(&mut self, event: EventId, failure: Failure) {
+        let (coherence, is_done) = self.split();
+        coherence.failed(event, failure, &is_done);
     }
 
     /// How two sites reach each other now.

@@ -6,7 +6,7 @@
 //! success that comes early stays with the first of those that is still open, and is looked at again when
 //! that has ended.
 //!
-//! A failure stays with nobody: it says nothing of other commands, and upon it the application may do what
+//! A failure stays with nobody (but the command's own parts, which say why): it says nothing of other commands, and upon it the application may do what
 //! an earlier one waits for. What follows a failed command in its queue must still not overtake what that
 //! one came after; so a command is *settled* only when it has ended and what its queue puts before it is.
 //!
@@ -79,6 +79,11 @@ impl Event {
         go_on(arrivals);
     }
 
+    fn open_part(&self) -> Option<Arc<Event>> {
+        let state = self.state.lock();
+        state.parts.iter().find(|part| !part.is_done()).cloned()
+    }
+
     fn is_settled(&self) -> bool {
         self.settled.load(Ordering::Acquire)
     }
@@ -102,12 +107,24 @@ impl Event {
 }
 
 impl Arrival {
+    // Its end is a failure that is not visible yet.
+    fn has_failed(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.status.is_error())
+    }
+
     // Goes as far as it may; what that sets free is added to `free`.
     fn proceed(mut self, free: &mut Vec<Arrival>) {
-        if let Some(end) = self.end.take_if(|end| end.status.is_error()) {
-            free.extend(self.event.conclude(end, false).into_iter().flatten());
-        }
-        while let Some((on, is_over)) = self.awaits() {
+        loop {
+            // A failure stays only with the command's own parts, which say why.
+            if self.has_failed()
+                && self.event.open_part().is_none()
+                && let Some(end) = self.end.take()
+            {
+                free.extend(self.event.conclude(end, false).into_iter().flatten());
+            }
+            let Some((on, is_over)) = self.awaits() else {
+                break;
+            };
             match on.keep(self, is_over) {
                 Some(back) => self = back,
                 None => return,
@@ -120,6 +137,10 @@ impl Arrival {
     }
 
     fn awaits(&self) -> Option<Awaited> {
+        if self.has_failed() {
+            let part = self.event.open_part();
+            return part.map(|part| (part, Event::is_done as fn(&Event) -> bool));
+        }
         let previous = self.precedents.previous.upgrade();
         if let Some(previous) = previous.filter(|previous| !previous.is_settled()) {
             return Some((previous, Event::is_settled));
@@ -130,7 +151,8 @@ impl Arrival {
             // A failure is visible already, and settles without its wait list: other queues have their own order.
             self.end.as_ref()?;
             let state = self.event.state.lock();
-            state.wait.iter().find(|event| !event.is_done()).cloned()
+            let mut before = state.wait.iter().chain(&state.parts);
+            before.find(|event| !event.is_done()).cloned()
         });
         open.map(|event| (event, Event::is_done as fn(&Event) -> bool))
     }
