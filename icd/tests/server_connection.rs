@@ -96,9 +96,56 @@ fn devices_come_and_go_with_their_servers() {
     expected.sort();
     assert_eq!(sorted, expected);
 
+    bandwidth_is_seen(configured[1]);
+    the_rest_of_a_shared_context_goes_on(configured[0], device, server);
+
     ok!(clReleaseEvent(held));
     ok!(clSetUserEventStatus(gate, CL_COMPLETE));
     ok!(clReleaseEvent(gate));
+    ok!(clReleaseCommandQueue(queue));
+    ok!(clReleaseContext(context));
+}
+
+fn bandwidth_is_seen(device: cl_device_id) {
+    const SIZE: usize = 64 << 20;
+    assert_eq!(number(&device_info(device, CL_DEVICE_BANDWIDTH_WWU)), 0);
+    let context = context(device).expect("a context");
+    let queue = make!(clCreateCommandQueue(context, device, 0)).expect("a queue");
+    let buffer =
+        make!(clCreateBuffer(context, CL_MEM_READ_WRITE, SIZE, null_mut())).expect("a buffer");
+    let mut bytes = vec![0u8; SIZE];
+    ok!(clEnqueueReadBuffer(
+        queue,
+        buffer,
+        CL_TRUE,
+        0,
+        SIZE,
+        bytes.as_mut_ptr().cast(),
+        0,
+        null(),
+        null_mut()
+    ));
+    assert_ne!(number(&device_info(device, CL_DEVICE_BANDWIDTH_WWU)), 0);
+    ok!(clReleaseMemObject(buffer));
+    ok!(clReleaseCommandQueue(queue));
+    ok!(clReleaseContext(context));
+}
+
+fn the_rest_of_a_shared_context_goes_on(
+    here: cl_device_id,
+    there: cl_device_id,
+    server: cl_server_WWU,
+) {
+    let both = [here, there];
+    let context = make!(clCreateContext(null(), 2, both.as_ptr(), None, null_mut()))
+        .expect("a context of both");
+    let queue = make!(clCreateCommandQueue(context, here, 0)).expect("a queue");
+    assert_eq!(round_trip(context, queue), CL_SUCCESS);
+    assert_eq!(disconnect(server), CL_SUCCESS);
+    assert!(is_available(here) && !is_available(there));
+    for _ in 0..3 {
+        assert_eq!(round_trip(context, queue), CL_SUCCESS);
+    }
     ok!(clReleaseCommandQueue(queue));
     ok!(clReleaseContext(context));
 }
