@@ -4,6 +4,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod bulk;
+pub mod site;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -482,7 +482,9 @@ pub struct Migrate {
     pub flags: u64,
 }
 /// A transfer between two sites is a SendRegion at one and a ReceiveRegion at the other, whose event names
-/// the transfer. The receiver grants credit; the bytes go over the link.
+/// the transfer. The receiver grants credit; the bytes go over the link. When the receiver or the link gives
+/// the transfer up, the SendRegion ends without an error: its buffer is no longer read. When the sender does,
+/// the ReceiveRegion ends with its status.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SendRegion {

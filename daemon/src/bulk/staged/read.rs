@@ -228,8 +228,9 @@ impl Filling {
             return;
         }
         let slot = self.slot.lock().take_if(|_| last);
+        let stopped = self.read.state.lock().stopped;
         if let Some(slot) = slot
-            && !self.read.state.lock().stopped
+            && !stopped
         {
             let chunk = StagedChunk {
                 read: Arc::clone(&self.read),
