@@ -16,7 +16,7 @@ use causeway_proto::command::EventBatch;
 use causeway_proto::id::{EventId, RequestId};
 use causeway_proto::status::WireError;
 
-use super::bulk::Bulk;
+use super::bulk::{Bulk, relay};
 use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::flusher::Flusher;
@@ -250,6 +250,7 @@ impl Core {
         // Between the first reason and the shutting of the sockets another thread may be at work still.
         self.shut_down();
         self.bulk.wait_until_quiet();
+        relay::end_all(self);
         if let Some(error) = self.failure.get() {
             for receiver in self.requests.close() {
                 receiver(Err(error.clone()));

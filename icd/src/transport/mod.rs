@@ -44,6 +44,7 @@ mod thread;
 mod wait;
 
 pub use bulk::memory::HostRegion;
+pub use bulk::relay::relayed_bytes;
 pub use causeway_proto::status::WireError;
 pub use discover::{Discovered, Reply, ask, discover};
 pub use encode::EncodeCommand;

@@ -14,8 +14,8 @@ use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
-use super::bulk::Bulk;
 use super::bulk::memory::HostRegion;
+use super::bulk::{Bulk, relay};
 use super::carrier::direct::Direct;
 use super::carrier::grpc::{self, Grpc};
 use super::clock::{self, NodeClock};
@@ -328,6 +328,41 @@ impl Session {
     pub fn withdraw(&self, event: EventId) {
         if !fork::is_child() {
             self.core.bulk.withdraw(event);
+        }
+    }
+
+    /// Passes a transfer's bytes on from this session's worker to that of `to`, which have no path to each
+    /// other. To be called before either can speak of it here; ends with [`Session::end_transfer`], or by
+    /// itself when one of the workers gives the transfer up or is lost, of which the other hears.
+    ///
+    /// # Errors
+    /// [`WireError::Lost`] when either session is; [`WireError::Forked`].
+    pub fn relay_transfer(
+        &self,
+        to: &Session,
+        transfer: EventId,
+        bytes: u64,
+    ) -> Result<(), WireError> {
+        fork::check()?;
+        if relay::begin(&self.core, &to.core, transfer, bytes) {
+            return Ok(());
+        }
+        let lost = self.core.failure().or(to.core.failure()).cloned();
+        Err(lost.unwrap_or(WireError::Forked))
+    }
+
+    /// A [relayed](Session::relay_transfer) transfer of this session is over for its receiver. If the sender
+    /// has not sent everything, it need not any more.
+    pub fn end_transfer(&self, transfer: EventId) {
+        if !fork::is_child() {
+            relay::end(&self.core, transfer);
+        }
+    }
+
+    /// Tells the worker that the other end of a transfer between workers is no more.
+    pub fn cancel_transfer(&self, transfer: EventId) {
+        if !fork::is_child() {
+            self.core.bulk.say(&self.core, relay::gone(transfer));
         }
     }
 

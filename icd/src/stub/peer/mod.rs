@@ -64,7 +64,6 @@ struct Link {
 
 /// A transfer that has been begun and has not ended.
 #[derive(Clone, Copy)]
-#[allow(dead_code, reason = "for the way through the client, which comes next")]
 struct Open {
     sender: End,
     bytes: u64,
@@ -208,7 +207,10 @@ impl Peers {
     ) {
         let link = self.by_ends.get(&key(from, to));
         let Some(link) = link.and_then(|id| self.links.get_mut(id)) else {
-            // A session was lost since the link was asked for; so a loss finds nothing to tell.
+            // A session was lost since the link was asked for: there is no loss to come that would tell.
+            for end in [from, to] {
+                end.session().cancel_transfer(transfer);
+            }
             return;
         };
         let open = Open {
@@ -217,14 +219,21 @@ impl Peers {
         };
         link.open.insert(transfer, open);
         self.transfers.insert(transfer, link.id);
+        if link.path.is_via_client() {
+            link.carry(transfer, open);
+        }
     }
 
     fn end(&mut self, transfer: EventId) {
         let Some(id) = self.transfers.remove(&transfer) else {
             return;
         };
-        if let Some(link) = self.links.get_mut(&id) {
-            link.open.remove(&transfer);
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let open = link.open.remove(&transfer);
+        if let Some(Open { sender, .. }) = open.filter(|_| link.path.is_via_client()) {
+            link.ends[sender].session().end_transfer(transfer);
         }
     }
 
@@ -247,6 +256,10 @@ impl Peers {
                 let _ = link.post(end, Kind::DialLink(dial));
             }
             Step::GiveUp => {
+                // Before the workers may speak of them here.
+                for (transfer, open) in &link.open {
+                    link.carry(*transfer, *open);
+                }
                 link.route_via_client();
                 // Whose node is about to be lost is not known to be without a path.
                 if !link.ends.iter().any(|end| end.session().has_failed()) {
@@ -269,6 +282,11 @@ impl Peers {
             by_ends.remove(&key(&link.ends[0], &link.ends[1]));
             for transfer in link.open.keys() {
                 transfers.remove(transfer);
+                // If the client carries it the transport has told this already, and twice does no harm. To
+                // the session that is lost, nothing is told.
+                for end in &link.ends {
+                    end.session().cancel_transfer(*transfer);
+                }
             }
         }
         gone
@@ -313,6 +331,16 @@ impl Link {
             let route = RouteViaClient { link: self.id.0 };
             // As for dialling.
             let _ = self.post(end, Kind::RouteViaClient(route));
+        }
+    }
+
+    fn carry(&self, transfer: EventId, open: Open) {
+        let [from, to] = [open.sender, 1 - open.sender].map(|end| self.ends[end].session());
+        if from.relay_transfer(to, transfer, open.bytes).is_err() {
+            // Whichever is lost; the other must not wait until that is told.
+            for end in [from, to] {
+                end.cancel_transfer(transfer);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The threads of a bulk connection.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use causeway_proto::status::WireError;
 
 use super::memory::Scratch;
 use super::table::{Chunk, Destination, Outcome};
-use super::{Bulk, Core, EventId};
+use super::{Bulk, Core, EventId, Item, relay};
 use crate::thread::Stack;
 use crate::transport::gauge::Direction;
 use crate::transport::socket::plain;
@@ -81,7 +81,7 @@ fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
 // ---- reading -------------------------------------------------------------------
 
 // Returns why it ended.
-fn read(core: &Core, mut socket: &TcpStream) -> String {
+fn read(core: &Arc<Core>, mut socket: &TcpStream) -> String {
     let mut scratch = Scratch::default();
     loop {
         let mut bytes = [0; HEADER];
@@ -99,7 +99,7 @@ fn read(core: &Core, mut socket: &TcpStream) -> String {
 }
 
 fn handle(
-    core: &Core,
+    core: &Arc<Core>,
     socket: &TcpStream,
     header: Header,
     scratch: &mut Scratch,
@@ -110,6 +110,10 @@ fn handle(
         offset,
         length,
     } = header;
+    let relayed = core.bulk.relay_of(transfer);
+    if let Some(end) = relayed {
+        return relay::handle(core, socket, end, header);
+    }
     match kind {
         Kind::Data => handle_data(core, socket, transfer, offset, u64::from(length), scratch),
         Kind::Credit => {
@@ -126,7 +130,12 @@ fn handle(
             drop(kept);
             Ok(())
         }
-        Kind::Event | Kind::Offer => Err(io::Error::new(
+        Kind::Offer => {
+            // Of a transfer that is over: whoever offers it still shall not wait.
+            core.bulk.say(core, relay::gone(transfer));
+            Ok(())
+        }
+        Kind::Event => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "the node spoke as to another node",
         )),
@@ -165,7 +174,7 @@ fn handle_data(
     }
 }
 
-fn throw_away(socket: &TcpStream, length: u64) -> io::Result<()> {
+pub(super) fn throw_away(socket: &TcpStream, length: u64) -> io::Result<()> {
     let mut rest = socket.take(length);
     let mut bytes = vec![0; THROW_AWAY];
     while rest.limit() > 0 {
@@ -181,41 +190,56 @@ fn throw_away(socket: &TcpStream, length: u64) -> io::Result<()> {
 
 // ---- writing -------------------------------------------------------------------
 
-fn write(core: &Core, socket: &TcpStream) -> io::Result<()> {
+fn write(core: &Core, mut socket: &TcpStream) -> io::Result<()> {
     let mut scratch = Scratch::default();
-    while let Some(chunk) = core.bulk.wait_for_chunk() {
-        let Chunk {
-            event,
-            source,
-            offset,
-            length,
-        } = chunk;
-        let header = Header {
-            kind: Kind::Data,
-            transfer: event,
-            offset,
-            length: length as u32,
-        };
-        core.bulk.gauge.begin(Direction::Out, Instant::now());
-        let sent = source.send(socket, &header.encode(), offset, length, &mut scratch);
-        core.bulk.gauge.end(Direction::Out, Instant::now(), length);
-        let outcome = core.bulk.leave(|table| table.chunk_sent(event));
-        sent?;
-        conclude(core, event, outcome);
+    while let Some(item) = core.bulk.wait_for_item() {
+        match item {
+            Item::Word(word) => socket.write_all(&word.encode())?,
+            Item::Own(chunk) => send(core, socket, chunk, &mut scratch)?,
+            Item::Relayed(piece) => {
+                let length = piece.length();
+                core.bulk.gauge.begin(Direction::Out, Instant::now());
+                let sent = piece.send(socket);
+                core.bulk.gauge.end(Direction::Out, Instant::now(), length);
+                sent?;
+            }
+        }
     }
     Ok(())
 }
 
+fn send(core: &Core, socket: &TcpStream, chunk: Chunk, scratch: &mut Scratch) -> io::Result<()> {
+    let Chunk {
+        event,
+        source,
+        offset,
+        length,
+    } = chunk;
+    let header = Header {
+        kind: Kind::Data,
+        transfer: event,
+        offset,
+        length: length as u32,
+    };
+    core.bulk.gauge.begin(Direction::Out, Instant::now());
+    let sent = source.send(socket, &header.encode(), offset, length, scratch);
+    core.bulk.gauge.end(Direction::Out, Instant::now(), length);
+    let outcome = core.bulk.leave(|table| table.chunk_sent(event));
+    sent?;
+    conclude(core, event, outcome);
+    Ok(())
+}
+
 impl Bulk {
-    // The next chunk to send; None when the session is over.
-    fn wait_for_chunk(&self) -> Option<Chunk> {
+    // The next thing to send; None when the session is over.
+    fn wait_for_item(&self) -> Option<Item> {
         let mut state = self.state.lock();
         loop {
             if state.table.is_closed() {
                 return None;
             }
-            if let Some(chunk) = state.table.next_chunk() {
-                return Some(chunk);
+            if let Some(item) = state.next_item() {
+                return Some(item);
             }
             self.work.wait(&mut state);
         }

@@ -5,21 +5,27 @@
 //! shared table, up to the credit that the worker has granted; readers put what arrives into the
 //! application's memory at once. No byte is copied on the way, but for rows too short to be worth a
 //! system call's description.
+//!
+//! The lanes carry what belongs to other sessions too, where two workers have no path to each other
+//! ([`relay`]).
 
 mod lane;
 pub mod memory;
+pub(super) mod relay;
 mod table;
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_proto::bulk::Header;
 use causeway_proto::command::Completion;
 use causeway_proto::id::EventId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::memory::HostRegion;
-use self::table::{Keep, Table};
+use self::relay::{Piece, Relay, Relays, Side};
+use self::table::{Chunk, Keep, Table};
 use super::core::Core;
 use super::gauge::Gauge;
 use super::socket::Door;
@@ -41,8 +47,21 @@ pub(super) struct Bulk {
 #[derive(Default)]
 struct State {
     table: Table,
+    relays: Relays,
+    // Whose turn it is when both have something.
+    relays_turn: bool,
     opened: bool,
     lanes: Vec<Arc<TcpStream>>,
+}
+
+/// Something for a lane to send.
+enum Item {
+    /// About a transfer between workers.
+    Word(Header),
+    /// The application's bytes.
+    Own(Chunk),
+    /// Another worker's.
+    Relayed(Piece),
 }
 
 impl Bulk {
@@ -65,20 +84,19 @@ impl Bulk {
         source: HostRegion,
         keep: Keep,
     ) -> bool {
-        let mut state = self.state.lock();
-        let added = state.table.add_upload(event, source, keep);
-        let first = added && !std::mem::replace(&mut state.opened, true);
-        drop(state);
-        if first {
-            lane::open_all(core);
-        }
-        added
+        let added = |state: &mut State| state.table.add_upload(event, source, keep);
+        self.add(core, added)
     }
 
     /// Registers a download. False when the session is over.
     pub(super) fn download(&self, core: &Arc<Core>, event: EventId, target: HostRegion) -> bool {
+        self.add(core, |state| state.table.add_download(event, target))
+    }
+
+    // Opens the lanes when `add`, which says whether it has, is the first that has something for them.
+    fn add(&self, core: &Arc<Core>, add: impl FnOnce(&mut State) -> bool) -> bool {
         let mut state = self.state.lock();
-        let added = state.table.add_download(event, target);
+        let added = add(&mut state);
         let first = added && !std::mem::replace(&mut state.opened, true);
         drop(state);
         if first {
@@ -113,6 +131,57 @@ impl Bulk {
         outcome.completion
     }
 
+    // ---- between workers -----------------------------------------------------------
+
+    /// This session's worker is that side of a transfer between workers. False when the session is over.
+    fn add_relay(&self, core: &Arc<Core>, side: Side, relay: &Arc<Relay>) -> bool {
+        self.add(core, |state| {
+            let open = !state.table.is_closed();
+            if open {
+                state.relays.add(side, relay);
+            }
+            open
+        })
+    }
+
+    fn relay_of(&self, transfer: EventId) -> Option<(Side, Arc<Relay>)> {
+        self.state.lock().relays.of(transfer)
+    }
+
+    fn take_relays(&self) -> Vec<(Side, Arc<Relay>)> {
+        self.state.lock().relays.take_all()
+    }
+
+    fn forget_relay(&self, transfer: EventId) {
+        let forgotten = self.state.lock().relays.forget(transfer);
+        drop(forgotten);
+    }
+
+    /// Says something to the worker, on some lane, if the session lives.
+    pub(super) fn say(&self, core: &Arc<Core>, word: Header) {
+        let said = self.add(core, |state| {
+            !state.table.is_closed() && state.relays.say(word)
+        });
+        if said {
+            self.work.notify_one();
+        } else {
+            // If it has failed before, that reason stays.
+            core.fail("it takes nothing from its bulk connections".to_owned());
+        }
+    }
+
+    /// Queues another worker's bytes, if the session lives.
+    fn pass_on(&self, piece: Piece) {
+        let mut state = self.state.lock();
+        if !state.table.is_closed() {
+            state.relays.pass_on(piece);
+            drop(state);
+            self.work.notify_one();
+        }
+    }
+
+    // ---- the end -------------------------------------------------------------------
+
     /// Shuts the lanes; nothing begins any more. May be called again.
     pub(super) fn shut_down(&self) {
         let mut state = self.state.lock();
@@ -140,5 +209,22 @@ impl Bulk {
                 "a bulk lane does not leave the application's memory"
             );
         }
+    }
+}
+
+impl State {
+    // Words first; own bytes and others' take turns.
+    fn next_item(&mut self) -> Option<Item> {
+        if let Some(word) = self.relays.next_word() {
+            return Some(Item::Word(word));
+        }
+        self.relays_turn = !self.relays_turn;
+        if self.relays_turn
+            && let Some(piece) = self.relays.next_piece()
+        {
+            return Some(Item::Relayed(piece));
+        }
+        let own = self.table.next_chunk().map(Item::Own);
+        own.or_else(|| self.relays.next_piece().map(Item::Relayed))
     }
 }

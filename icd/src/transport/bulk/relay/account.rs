@@ -1,0 +1,373 @@
+//! What one relayed transfer may send, has sent, and still has in this process; and the room for all. Pure.
+//!
+//! The receiver's credit is passed on to the sender only as far as there is room here, and not before the
+//! sender has offered: else transfers that cannot run yet would keep the room from those that can.
+//!
+//! Invariant: `forwarded <= arrived <= granted <= credit`, and what is granted and not forwarded is taken
+//! from the room. All of that can go on without anybody else's help: the sender sends what it was granted,
+//! the receiver takes what it has granted. So room taken comes back.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+
+use causeway_proto::limits::BULK_CHUNK;
+
+/// Bytes of one transfer under way through this process.
+pub(super) const WINDOW: u64 = 16 << 20;
+/// Bytes of all of them.
+pub(super) const ROOM: u64 = 64 << 20;
+
+/// Less is granted only where the receiver takes no more, so that bytes go in large pieces.
+const UNIT: u64 = BULK_CHUNK as u64;
+
+/// Questions of a receiver that are passed on; it has one for each change of the way.
+const MOST_QUESTIONS: u8 = 4;
+
+/// The account of one transfer.
+#[derive(Debug)]
+pub(super) struct Account {
+    total: u64,
+    offered: bool,
+    questions: u8,
+    credit: u64,
+    granted: u64,
+    arrived: u64,
+    forwarded: u64,
+    // What has arrived: disjoint, ascending, not touching.
+    spans: Vec<(u64, u64)>,
+    in_line: bool,
+    over: bool,
+}
+
+/// The sender sent what it was not granted, or sent it twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("bytes {offset}+{length} of a transfer were not asked for, or came before")]
+pub(super) struct Unasked {
+    offset: u64,
+    length: u64,
+}
+
+impl Account {
+    pub(super) fn new(total: u64) -> Account {
+        Account {
+            total,
+            offered: false,
+            questions: 0,
+            credit: 0,
+            granted: 0,
+            arrived: 0,
+            forwarded: 0,
+            spans: Vec::new(),
+            in_line: false,
+            over: false,
+        }
+    }
+
+    /// The sender can send. Whether the receiver has to hear it.
+    pub(super) fn offer(&mut self) -> bool {
+        !std::mem::replace(&mut self.offered, true)
+    }
+
+    /// The receiver can take bytes up to `to`; 0 is a question. Whether the sender has to hear that.
+    pub(super) fn credit(&mut self, to: u64) -> bool {
+        self.credit = self.credit.max(to.min(self.total));
+        if to > 0 || self.questions == MOST_QUESTIONS {
+            return false;
+        }
+        self.questions += 1;
+        true
+    }
+
+    /// Bytes that the sender could be granted now, if there is room; none while it stands in line for it.
+    pub(super) fn wish(&self) -> u64 {
+        if self.over || self.in_line || !self.offered {
+            return 0;
+        }
+        let window = self.forwarded + WINDOW - self.granted;
+        let wanted = self.credit - self.granted;
+        if window < UNIT.min(wanted) {
+            return 0;
+        }
+        wanted.min(window)
+    }
+
+    /// There was room for `taken` bytes, at most what was wished. The sender's credit then; `None`: there was
+    /// none, and it stands in line.
+    pub(super) fn grant(&mut self, taken: u64) -> Option<u64> {
+        debug_assert!(taken <= self.wish());
+        self.in_line = taken == 0;
+        self.granted += taken;
+        (taken > 0).then_some(self.granted)
+    }
+
+    /// It does not stand in line any more.
+    pub(super) fn leave_line(&mut self) {
+        self.in_line = false;
+    }
+
+    /// Bytes are about to arrive. Whether anybody wants them still.
+    ///
+    /// # Errors
+    /// [`Unasked`]: the connection has lost its sense.
+    pub(super) fn arrive(&mut self, offset: u64, length: u64) -> Result<bool, Unasked> {
+        if self.over {
+            return Ok(false);
+        }
+        let unasked = Unasked { offset, length };
+        let end = offset.checked_add(length).ok_or(unasked)?;
+        let after = self.spans.partition_point(|span| span.0 < end);
+        let overlaps = after > 0 && self.spans[after - 1].1 > offset;
+        if end > self.granted || overlaps {
+            return Err(unasked);
+        }
+        self.note(offset, end, after);
+        self.arrived += length;
+        Ok(true)
+    }
+
+    // `after`: how many spans lie before it.
+    fn note(&mut self, offset: u64, end: u64, after: usize) {
+        let joins_before = after > 0 && self.spans[after - 1].1 == offset;
+        let joins_after = self.spans.get(after).is_some_and(|span| span.0 == end);
+        match (joins_before, joins_after) {
+            (true, true) => {
+                self.spans[after - 1].1 = self.spans[after].1;
+                self.spans.remove(after);
+            }
+            (true, false) => self.spans[after - 1].1 = end,
+            (false, true) => self.spans[after].0 = offset,
+            (false, false) => self.spans.insert(after, (offset, end)),
+        }
+    }
+
+    /// Bytes have gone to the receiver. How much room that gives back.
+    pub(super) fn forward(&mut self, length: u64) -> u64 {
+        if self.over {
+            return 0;
+        }
+        self.forwarded += length;
+        length
+    }
+
+    /// Whether the sender has sent everything.
+    pub(super) fn has_everything(&self) -> bool {
+        self.arrived == self.total
+    }
+
+    /// Nothing goes on any more. How much room that gives back; `None` if it was over before.
+    pub(super) fn close(&mut self) -> Option<u64> {
+        let first = !std::mem::replace(&mut self.over, true);
+        first.then_some(self.granted - self.forwarded)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+/// The room that all transfers share; who finds none stands in line.
+#[derive(Debug)]
+pub(super) struct Room<T> {
+    free: u64,
+    line: VecDeque<T>,
+}
+
+impl<T> Room<T> {
+    pub(super) const fn new(bytes: u64) -> Room<T> {
+        Room {
+            free: bytes,
+            line: VecDeque::new(),
+        }
+    }
+
+    /// Takes up to `wish` bytes: not less than would make a piece; 0 when there are not so many, and who
+    /// asked then stands in line.
+    pub(super) fn take(&mut self, wish: u64, who: impl FnOnce() -> T) -> u64 {
+        if self.free < wish.min(UNIT) {
+            self.line.push_back(who());
+            return 0;
+        }
+        let taken = wish.min(self.free);
+        self.free -= taken;
+        taken
+    }
+
+    /// Bytes are free again.
+    pub(super) fn give_back(&mut self, bytes: u64) {
+        self.free += bytes;
+    }
+
+    /// Who may try now.
+    pub(super) fn next_in_line(&mut self) -> Option<T> {
+        if self.free < UNIT {
+            return None;
+        }
+        self.line.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TOTAL: u64 = 40 << 20;
+
+    #[test]
+    fn nothing_is_granted_before_the_sender_has_offered() {
+        let mut account = Account::new(TOTAL);
+        assert!(!account.credit(u64::MAX));
+        assert_eq!(account.wish(), 0);
+        assert!(account.offer());
+        assert!(!account.offer(), "passed on once");
+        assert_eq!(account.wish(), WINDOW);
+    }
+
+    #[test]
+    fn the_window_moves_in_pieces() {
+        let mut account = Account::new(TOTAL);
+        account.offer();
+        account.credit(TOTAL);
+        assert_eq!(account.grant(WINDOW), Some(WINDOW));
+        assert_eq!(account.wish(), 0);
+        assert_eq!(account.arrive(0, UNIT), Ok(true));
+        assert_eq!(account.forward(UNIT - 1), UNIT - 1);
+        assert_eq!(account.wish(), 0, "a sliver");
+        assert_eq!(account.forward(1), 1);
+        assert_eq!(account.wish(), UNIT);
+        assert_eq!(account.close(), Some(WINDOW - UNIT));
+        assert_eq!(account.close(), None);
+        assert_eq!(account.forward(5), 0);
+        assert_eq!(account.arrive(UNIT, 1), Ok(false));
+    }
+
+    #[test]
+    fn the_last_bytes_may_be_few() {
+        let mut account = Account::new(100);
+        account.offer();
+        account.credit(10);
+        assert_eq!(account.wish(), 10);
+        account.grant(10);
+        account.credit(3);
+        assert_eq!(account.wish(), 0, "credit never shrinks");
+        account.credit(u64::MAX);
+        assert_eq!(account.wish(), 90);
+        account.grant(90);
+        assert_eq!(account.arrive(60, 40), Ok(true));
+        assert_eq!(account.arrive(0, 60), Ok(true));
+        assert!(account.has_everything());
+    }
+
+    #[test]
+    fn who_stands_in_line_wishes_nothing_more() {
+        let mut account = Account::new(100);
+        account.offer();
+        account.credit(100);
+        assert_eq!(account.grant(0), None);
+        assert_eq!(account.wish(), 0);
+        account.leave_line();
+        assert_eq!(account.wish(), 100);
+    }
+
+    #[test]
+    fn questions_are_passed_on_but_not_for_ever() {
+        let mut account = Account::new(1);
+        let passed = (0..100).filter(|_| account.credit(0)).count();
+        assert_eq!(passed, usize::from(MOST_QUESTIONS));
+    }
+
+    #[test]
+    fn who_finds_no_room_is_next() {
+        let mut room = Room::new(2 * UNIT);
+        assert_eq!(room.take(3 * UNIT, || 'a'), 2 * UNIT);
+        assert_eq!(room.take(1, || 'b'), 0);
+        assert_eq!(room.take(UNIT, || 'c'), 0);
+        room.give_back(UNIT - 1);
+        assert_eq!(room.next_in_line(), None);
+        room.give_back(1);
+        assert_eq!(room.next_in_line(), Some('b'));
+        assert_eq!(room.next_in_line(), Some('c'));
+        assert_eq!(room.next_in_line(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_arrives_twice(ranges in proptest::collection::vec((0u64..90, 1u64..20), 1..40)) {
+            let mut account = Account::new(100);
+            account.offer();
+            account.credit(80);
+            account.grant(80);
+            let mut seen = [false; 128];
+            for (offset, length) in ranges {
+                let range = offset as usize..(offset + length) as usize;
+                let fresh = range.end <= 80 && seen[range.clone()].iter().all(|seen| !seen);
+                prop_assert_eq!(account.arrive(offset, length).is_ok(), fresh);
+                if fresh {
+                    seen[range].fill(true);
+                }
+                let count = seen.iter().filter(|seen| **seen).count() as u64;
+                prop_assert_eq!(account.arrived, count);
+            }
+        }
+
+        // Several transfers in a small room: all end, and the room is whole again.
+        #[test]
+        fn all_transfers_end(
+            totals in proptest::collection::vec(1u64..(40 << 20), 1..8),
+            picks in proptest::collection::vec(any::<usize>(), 2000),
+        ) {
+            let mut room = Room::new(ROOM / 2);
+            let mut accounts: Vec<Account> = totals.iter().map(|total| Account::new(*total)).collect();
+            let mut sent = vec![0u64; accounts.len()];
+            let mut pump = |accounts: &mut Vec<Account>, room: &mut Room<usize>, at: usize| {
+                let wish = accounts[at].wish();
+                if wish > 0 {
+                    let taken = room.take(wish, || at);
+                    accounts[at].grant(taken);
+                }
+            };
+            for at in 0..accounts.len() {
+                accounts[at].offer();
+                accounts[at].credit(u64::MAX);
+                pump(&mut accounts, &mut room, at);
+            }
+            for pick in picks.into_iter().cycle().take(20_000) {
+                let at = pick % accounts.len();
+                let length = (accounts[at].granted - sent[at]).min(UNIT);
+                if length == 0 {
+                    // The picks repeat; this lets all have their turn.
+                    continue;
+                }
+                prop_assert_eq!(accounts[at].arrive(sent[at], length), Ok(true));
+                sent[at] += length;
+                let back = accounts[at].forward(length);
+                room.give_back(back);
+                while let Some(next) = room.next_in_line() {
+                    accounts[next].leave_line();
+                    pump(&mut accounts, &mut room, next);
+                }
+                pump(&mut accounts, &mut room, at);
+                let held: u64 = accounts.iter().map(|a| a.granted - a.forwarded).sum();
+                prop_assert_eq!(held + room.free, ROOM / 2);
+            }
+            // Who was never picked sends now.
+            for _ in 0..1000 {
+                for at in 0..accounts.len() {
+                    let length = (accounts[at].granted - sent[at]).min(UNIT);
+                    if length > 0 {
+                        prop_assert_eq!(accounts[at].arrive(sent[at], length), Ok(true));
+                        sent[at] += length;
+                        let back = accounts[at].forward(length);
+                        room.give_back(back);
+                        while let Some(next) = room.next_in_line() {
+                            accounts[next].leave_line();
+                            pump(&mut accounts, &mut room, next);
+                        }
+                        pump(&mut accounts, &mut room, at);
+                    }
+                }
+            }
+            prop_assert!(accounts.iter().all(Account::has_everything));
+        }
+    }
+}
