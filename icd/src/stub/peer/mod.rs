@@ -1,7 +1,7 @@
 //! The direct paths between the workers of this process's sessions, and what goes over them.
 //!
 //! A link is made when two sessions first need it: both workers get its name, a secret and the other's
-//! addresses, and one dials. Which of them can reach the other only they find out ([`path`]); where neither
+//! addresses, and one dials. Which of them can reach the other only they find out (`path`); where neither
 //! can, the client carries the bytes, and two nodes of which that is known do not try again.
 //!
 //! What it is not: it moves no byte (the transport's relay does) and waits for nothing. Invariants: a link

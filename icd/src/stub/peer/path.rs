@@ -125,6 +125,7 @@ impl Path {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::VecDeque;
 
     #[test]
     fn both_ends_are_tried_once_then_the_client_carries() {
@@ -191,13 +192,18 @@ mod tests {
         assert_eq!(path.handle_down(0), Step::GiveUp);
     }
 
-    // The ends as they are: each has its own view, dials when asked unless it takes the link for up, and
-    // tells what it sees, which comes late.
+    // Two workers as they are, and what the client makes of their words, which come late. Each has a view of
+    // its own, dials when asked unless it takes the link for up, and tells what it sees.
+    struct World {
+        path: Path,
+        workers: [Worker; 2],
+    }
+
     #[derive(Default)]
     struct Worker {
         up: bool,
         dialling: bool,
-        told: std::collections::VecDeque<bool>,
+        told: VecDeque<bool>,
     }
 
     impl Worker {
@@ -208,71 +214,86 @@ mod tests {
         }
     }
 
+    impl World {
+        // Each of these says whether there was anything to do.
+        fn hear(&mut self, end: End) -> bool {
+            let Some(up) = self.workers[end].told.pop_front() else {
+                return false;
+            };
+            if up {
+                self.path.handle_up(end);
+                return true;
+            }
+            match self.path.handle_down(end) {
+                Step::None => {}
+                Step::Dial(end) => self.workers[end].dialling |= !self.workers[end].up,
+                Step::GiveUp => {
+                    for worker in &mut self.workers {
+                        worker.dialling = false;
+                        if worker.up {
+                            worker.turn(false);
+                        }
+                    }
+                }
+            }
+            true
+        }
+
+        // It cannot succeed while the other end takes the link for up.
+        fn finish_dial(&mut self, end: End, works: bool) -> bool {
+            if !std::mem::take(&mut self.workers[end].dialling) {
+                return false;
+            }
+            if works && !self.workers[1 - end].up {
+                self.workers.iter_mut().for_each(|worker| worker.turn(true));
+            } else {
+                self.workers[end].told.push_back(false);
+            }
+            true
+        }
+
+        fn see_break(&mut self, end: End) -> bool {
+            let up = self.workers[end].up;
+            if up {
+                self.workers[end].turn(false);
+            }
+            up
+        }
+    }
+
     proptest! {
-        // However words and breaks interleave, once the network fails for good the path goes over the
-        // client, and once it is good for good the path is up or goes over the client.
+        // However words, dials and breaks interleave: once the network is bad for good the path goes over
+        // the client, and once it is good for good the path is up or goes over the client.
         #[test]
         fn every_path_settles(
             steps in proptest::collection::vec((0..6u8, any::<bool>(), 0..2usize), 0..200),
             good in any::<bool>(),
         ) {
-            let mut workers = [Worker::default(), Worker::default()];
-            let mut path = Path::new(0);
-            workers[0].dialling = true;
-            let mut act = |workers: &mut [Worker; 2], what: u8, works: bool, end: usize| {
-                let progress = match what {
-                    // A word arrives.
-                    0..=2 => {
-                        let Some(up) = workers[end].told.pop_front() else { return false };
-                        let step = if up { path.handle_up(end); Step::None } else { path.handle_down(end) };
-                        match step {
-                            Step::Dial(end) => workers[end].dialling |= !workers[end].up,
-                            Step::GiveUp => for worker in workers.iter_mut() {
-                                worker.dialling = false;
-                                if worker.up { worker.turn(false); }
-                            },
-                            Step::None => {}
-                        }
-                        true
-                    }
-                    // A dial ends. It cannot succeed while the other end takes the link for up.
-                    3 | 4 if workers[end].dialling => {
-                        workers[end].dialling = false;
-                        if path.is_via_client() {
-                        } else if works && !workers[1 - end].up {
-                            workers[end].turn(true);
-                            workers[1 - end].turn(true);
-                        } else {
-                            workers[end].told.push_back(false);
-                        }
-                        true
-                    }
-                    // An end sees a break.
-                    5 if workers[end].up => { workers[end].turn(false); true }
-                    _ => false,
-                };
-                progress
-            };
+            let mut world = World { path: Path::new(0), workers: Default::default() };
+            world.workers[0].dialling = true;
             for (what, works, end) in steps {
-                act(&mut workers, what, works, end);
+                match what {
+                    0..=2 => world.hear(end),
+                    3 | 4 => world.finish_dial(end, works),
+                    _ => world.see_break(end),
+                };
             }
-            // From here on nothing new breaks, but an end whose other end is down sees that.
             let mut rounds = 0;
-            loop {
-                let mut progress = false;
+            let mut goes_on = true;
+            while goes_on {
+                goes_on = false;
                 for end in 0..2 {
-                    if workers[end].up && (!good || !workers[1 - end].up) {
-                        progress |= act(&mut workers, 5, good, end);
+                    if !good || !world.workers[1 - end].up {
+                        goes_on |= world.see_break(end);
                     }
-                    progress |= act(&mut workers, 3, good, end);
-                    progress |= act(&mut workers, 0, good, end);
+                    goes_on |= world.finish_dial(end, good);
+                    goes_on |= world.hear(end);
                 }
                 rounds += 1;
                 prop_assert!(rounds < 2000);
-                if !progress { break }
             }
-            let both_up = workers.iter().all(|worker| worker.up);
-            prop_assert!(path.is_via_client() || (good && both_up), "{:?}", path);
+            let both_up = world.workers.iter().all(|worker| worker.up);
+            prop_assert!(world.path.is_via_client() || (good && both_up), "{:?}", world.path);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! system call's description.
 //!
 //! The lanes carry what belongs to other sessions too, where two workers have no path to each other
-//! ([`relay`]).
+//! (`relay`).
 
 mod lane;
 pub mod memory;

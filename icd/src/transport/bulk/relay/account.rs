@@ -319,7 +319,7 @@ mod tests {
             let mut room = Room::new(ROOM / 2);
             let mut accounts: Vec<Account> = totals.iter().map(|total| Account::new(*total)).collect();
             let mut sent = vec![0u64; accounts.len()];
-            let mut pump = |accounts: &mut Vec<Account>, room: &mut Room<usize>, at: usize| {
+            let pump = |accounts: &mut Vec<Account>, room: &mut Room<usize>, at: usize| {
                 let wish = accounts[at].wish();
                 if wish > 0 {
                     let taken = room.take(wish, || at);

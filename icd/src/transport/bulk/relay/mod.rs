@@ -7,7 +7,7 @@
 //! The thread that reads a lane takes a chunk off the socket into a buffer and puts that on the other
 //! session's queue; a writer of that session's lanes sends the buffer as it is, header and all. So no byte is
 //! copied, and no reader waits for another session's socket. How much lies here is bounded by what the
-//! sender is granted ([`account`]).
+//! sender is granted (`account`).
 //!
 //! What it is not: it does not know which transfers there are until the upper half says so, and opens no
 //! path. Invariants: a transfer's words go from one of its two ends to the other and nowhere else; locks of
