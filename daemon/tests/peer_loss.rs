@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
-use causeway_proto::bulk::Kind;
+use causeway_proto::bulk::{Header, Kind};
+use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
 use common::bulk::pattern;
 use common::site::{STAGED, Site, linked, site, transfer};
@@ -310,6 +312,9 @@ fn forward_until(from: &mut [TcpStream], to: &mut [TcpStream], bytes: usize) {
 }
 
 fn forward_to(from: &mut [TcpStream], to: &mut [TcpStream], bytes: usize, all: bool) {
+    // What the client has room for, beyond what has passed: no multiple of anything.
+    const WINDOW: u64 = 1_700_001;
+    let mut accounts: HashMap<EventId, (u64, u64)> = HashMap::new();
     let mut left = bytes;
     while left > 0 {
         let mut fds: Vec<_> = from
@@ -327,9 +332,24 @@ fn forward_to(from: &mut [TcpStream], to: &mut [TcpStream], bytes: usize, all: b
         let header = common::bulk_header(source);
         let mut contents = vec![0; header.length as usize];
         source.read_exact(&mut contents).unwrap();
-        sink.write_all(&header.encode()).unwrap();
-        sink.write_all(&contents).unwrap();
-        left -= contents.len();
+        let (credit, passed) = accounts.entry(header.transfer).or_default();
+        if header.kind == Kind::Credit {
+            *credit = header.offset.max(*credit);
+        } else {
+            sink.write_all(&header.encode()).unwrap();
+            sink.write_all(&contents).unwrap();
+            *passed += contents.len() as u64;
+            left -= contents.len();
+        }
+        if matches!(header.kind, Kind::Credit | Kind::Data) {
+            let granted = Header {
+                kind: Kind::Credit,
+                offset: (*passed + WINDOW).min(*credit),
+                length: 0,
+                ..header
+            };
+            from[0].write_all(&granted.encode()).unwrap();
+        }
         if all && header.kind == Kind::Cancel {
             return;
         }

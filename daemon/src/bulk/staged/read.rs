@@ -11,7 +11,7 @@ use causeway_proto::id::EventId;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::{CHUNK, Piece, Pieces, Rings, Then, chunks, passed, slot_window};
+use super::{CHUNK, Piece, Pieces, Rings, Then, passed, slot_window};
 use crate::bulk::Transfer;
 use crate::bulk::blocks::blocks;
 use crate::bulk::memory::Window;
@@ -30,7 +30,8 @@ pub(super) struct StagedRead {
 
 struct Reading {
     pieces: Pieces,
-    // Up to where bytes may be sent.
+    // Up to where native reads are enqueued, and up to where bytes may be sent.
+    enqueued: u64,
     credit: u64,
     lined_up: bool,
     // All pieces are enqueued, or no more will be.
@@ -48,6 +49,7 @@ pub(in crate::bulk) fn read(transfer: Transfer) {
         total,
         state: Mutex::new(Reading {
             pieces: Pieces::default(),
+            enqueued: 0,
             credit,
             lined_up: false,
             closed: false,
@@ -90,8 +92,7 @@ impl StagedRead {
 
     pub(super) fn wants_slot(&self) -> bool {
         let state = self.state.lock();
-        let next = ((state.pieces.enqueued + 1) * CHUNK).min(self.total);
-        !state.closed && !state.stopped && next <= state.credit
+        !state.closed && !state.stopped && state.enqueued < state.credit
     }
 
     /// Notes whether it stands in line; whether it did.
@@ -107,8 +108,12 @@ impl StagedRead {
 
     fn enqueue_chunk(self: &Arc<Self>, slot: Arc<Slot>) -> Result<(), Status> {
         let transfer = &self.transfer;
-        let chunk = self.state.lock().pieces.enqueued;
-        let (from, to) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.total));
+        let (from, to) = {
+            let state = self.state.lock();
+            // Whatever was granted can be used: who grants it may keep room for it.
+            let to = (state.enqueued + CHUNK).min(state.credit);
+            (state.enqueued, to)
+        };
         let queue = transfer.queue.native()?;
         let waits = native_waits(&transfer.waits)?;
         let found = blocks(&transfer.region, from, to);
@@ -134,7 +139,8 @@ impl StagedRead {
         let _ = queue.flush();
         let mut state = self.state.lock();
         state.pieces.add(&mut events);
-        if state.pieces.enqueued == chunks(self.total) && !state.closed {
+        state.enqueued = to;
+        if to == self.total && !state.closed {
             state.closed = true;
             let all = std::mem::take(&mut state.pieces);
             drop(state);
