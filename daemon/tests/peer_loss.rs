@@ -267,6 +267,41 @@ fn a_cut_link_fails_what_is_in_progress_and_another_way_carries_the_rest() {
 }
 
 #[test]
+fn the_client_may_call_off_either_end() {
+    linked(|mut a, mut b, link| {
+        let buffers = (a.buffer(1000), b.buffer(1000));
+        let whole = linear(0, 1000);
+        a.session.hears_of_link(link, true);
+        for known in [true, false] {
+            let [received, unread] = [0; 2].map(|_| b.session.new_id());
+            let receive = |b: &mut Site| {
+                let target = (buffers.1, whole);
+                b.session.receive_as(received, b.queue, &[], target, link);
+            };
+            let send = |a: &mut Site| {
+                a.session
+                    .send_region(a.queue, &[], (buffers.0, whole), unread, link)
+            };
+            let early = known.then(|| {
+                receive(&mut b);
+                b.session.ping();
+                send(&mut a)
+            });
+            for (lane, transfer) in [(&mut b.lanes[0], received), (&mut a.lanes[0], unread)] {
+                let word = Header::cancel(EventId(transfer), -2).encode();
+                lane.write_all(&word).unwrap();
+            }
+            let sent = early.unwrap_or_else(|| {
+                receive(&mut b);
+                send(&mut a)
+            });
+            assert_eq!(b.session.wait(received).status, -2);
+            a.ended(sent);
+        }
+    });
+}
+
+#[test]
 fn where_there_is_no_path_the_client_forwards() {
     const SIZE: usize = 20 * BULK_CHUNK + 5;
     for (ours, theirs) in [(&[][..], &[][..]), (STAGED, STAGED)] {
