@@ -184,12 +184,7 @@ fn the_timers_agree(profiled: &Profiled) {
         &raw mut device_ns,
         &raw mut host_ns
     ));
-    let slack = if name_of(device) == "new" {
-        0
-    } else {
-        error(device)
-    };
-    assert!(device_ns + slack >= moments[3]);
+    assert!(device_ns >= moments[3], "{device_ns} {moments:?}");
 
     assert_eq!(
         code!(clGetDeviceAndHostTimer(

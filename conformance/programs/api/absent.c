@@ -130,6 +130,34 @@ SPEC_CASE(absent_timers)
     fact("timers are there, or refused as the specification says");
 }
 
+SPEC_CASE(absent_timers_or_profiling_between_them)
+{
+    /* What was enqueued between two readings of the device's timer has its times between them. */
+    needs_platform_3();
+    cl_ulong resolution = 0, before[2], after[2], host[2], queued, ended;
+    cl_command_queue timed = queue_with(CL_QUEUE_PROFILING_ENABLE);
+    cl_mem buffer = buffer_of(64);
+    OK(clGetPlatformInfo(platform, CL_PLATFORM_HOST_TIMER_RESOLUTION, sizeof resolution,
+                         &resolution, NULL));
+    for (cl_int i = 0; i < 20 && resolution != 0; ++i) {
+        cl_event event;
+        OK(clGetHostTimer(device, &host[0]));
+        OK(clGetDeviceAndHostTimer(device, &before[0], &before[1]));
+        OK(clEnqueueFillBuffer(timed, buffer, &i, sizeof i, 0, 64, 0, NULL, &event));
+        OK(clWaitForEvents(1, &event));
+        OK(clGetDeviceAndHostTimer(device, &after[0], &after[1]));
+        OK(clGetHostTimer(device, &host[1]));
+        OK(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
+        OK(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof ended, &ended, NULL));
+        CHECK(before[0] <= queued && queued <= ended && ended <= after[0]);
+        CHECK(host[0] <= before[1] && before[1] <= after[1] && after[1] <= host[1]);
+        OK(clReleaseEvent(event));
+    }
+    fact("times lie between the readings around them, where there are timers");
+    OK(clReleaseMemObject(buffer));
+    OK(clReleaseCommandQueue(timed));
+}
+
 SPEC_CASE(absent_release_callback)
 {
     needs_platform_3();

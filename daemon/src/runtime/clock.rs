@@ -9,6 +9,7 @@
 //! Invariant: an offset is set once, so times of one device keep order and distances.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_proto::clock::{Offset, Reading, best};
@@ -46,6 +47,8 @@ pub fn host_ns() -> u64 {
 #[derive(Debug, Default)]
 pub struct DeviceClock {
     offset: OnceLock<Offset>,
+    // The latest end that was told, on the host clock.
+    latest: AtomicU64,
 }
 
 impl DeviceClock {
@@ -72,14 +75,15 @@ impl DeviceClock {
             .spawn(measure);
     }
 
-    /// The device's time now, on the host clock: just that, where the driver has no timer function.
+    /// The device's time now, on the host clock: just that, where the driver has no timer function, but not
+    /// before what has ended.
     pub(super) fn now(&self, device: Device) -> u64 {
         if self.offset.get().is_none() {
             self.ask_driver(device);
         }
         match (self.offset.get(), device.timers()) {
             (Some(offset), Ok((now, _))) => offset.apply(now),
-            _ => host_ns(),
+            _ => host_ns().max(self.latest.load(Ordering::Relaxed)),
         }
     }
 
@@ -118,11 +122,13 @@ impl DeviceClock {
                 uncertainty: u64::MAX,
             })
         });
+        let ended = offset.apply(times.ended);
+        self.latest.fetch_max(ended, Ordering::Relaxed);
         Times {
             queued: offset.apply(times.queued),
             submitted: offset.apply(times.submitted),
             started: offset.apply(times.started),
-            ended: offset.apply(times.ended),
+            ended,
         }
     }
 }
