@@ -90,7 +90,17 @@ impl Daemon {
 
     /// The same at an address.
     pub fn start_at(listen: &str, settings: &str) -> Daemon {
-        Daemon::start_with(listen, settings, &[])
+        Daemon::start_with(listen, settings, &[], &[])
+    }
+
+    /// One that tells other nodes to look for it where nobody is.
+    pub fn start_apart(settings: &str) -> Daemon {
+        Daemon::start_with(
+            "127.0.0.1:0",
+            settings,
+            &[],
+            &["--advertise", "127.0.0.1:1"],
+        )
     }
 
     /// On a machine whose host clock is ahead of ours.
@@ -99,10 +109,16 @@ impl Daemon {
             "127.0.0.1:0",
             settings,
             &[("CAUSEWAYD_CLOCK_AHEAD", &ns.to_string())],
+            &[],
         )
     }
 
-    fn start_with(listen: &str, settings: &str, environment: &[(&str, &str)]) -> Daemon {
+    fn start_with(
+        listen: &str,
+        settings: &str,
+        environment: &[(&str, &str)],
+        flags: &[&str],
+    ) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder");
         let control = folder.path().join("fake.toml");
         std::fs::write(&control, settings).expect("written");
@@ -116,6 +132,7 @@ impl Daemon {
             .expect("written");
         let mut child = Command::new(causewayd())
             .args(["--listen", listen])
+            .args(flags)
             .env("OCL_ICD_VENDORS", &vendors)
             .env("FAKE_OPENCL_CONFIG", &control)
             .env_remove("OCL_ICD_FILENAMES")
