@@ -354,3 +354,100 @@ fn a_site_without_direct_way_gets_the_clients_copy() {
     assert_eq!(relayed.moved(), [(site(0), site(1), 64)]);
     assert_eq!(relayed.transfers[0].0.route, Route::ViaClient);
 }
+
+#[test]
+fn a_broken_link_takes_no_data_with_it() {
+    let mut program = Program::new(64, Contents::AtPlace(site(0)));
+    // A launch that will not run, because what it needs does not arrive.
+    let launch = program.run(site(1), &[access(bytes(0, 64), Mode::ReadWrite)]);
+    let back = program.run(site(0), &[access(bytes(0, 64), Mode::Read)]);
+    let broken = launch.transfers[0].1.received;
+    let coherence = &mut program.coherence;
+    coherence.failed(broken, Failure::Broken, &|_| false);
+    coherence.failed(launch.event, Failure::Cancelled, &|_| false);
+    coherence.failed(back.transfers[0].1.received, Failure::Cancelled, &|_| false);
+    program.finish();
+    let read = program.run(site(2), &[access(bytes(0, 64), Mode::Read)]);
+    assert_eq!(read.moved(), [(site(0), site(2), 64)]);
+}
+
+#[test]
+fn what_ran_ahead_of_a_failure_is_waited_for_again() {
+    let mut program = Program::new(64, Contents::AtPlace(site(0)));
+    let all = |mode| [access(bytes(0, 64), mode)];
+    let slow = program.run(site(1), &all(Mode::Read));
+    let wrote = program.run(site(0), &all(Mode::Write));
+    // Waits for the slow reader; whoever comes after it need not. But it fails before the reader ends.
+    let second = program.run(site(1), &all(Mode::Read));
+    let (transfer, events) = &second.transfers[0];
+    let waits_for = |t: &Transfer, event| t.destination_waits.iter().any(|w| w.event == event);
+    assert!(waits_for(transfer, slow.event));
+    let failed = events.received;
+    program
+        .coherence
+        .failed(failed, Failure::Cancelled, &|_| false);
+    program
+        .coherence
+        .failed(second.event, Failure::Cancelled, &|_| false);
+    let third = program.run(site(1), &all(Mode::Read));
+    assert!(waits_for(&third.transfers[0].0, slow.event));
+    assert!(
+        third.transfers[0]
+            .0
+            .source_waits
+            .iter()
+            .any(|w| w.event == wrote.event)
+    );
+}
+
+#[test]
+fn a_program_far_ahead_of_its_devices_has_short_wait_lists() {
+    let mut program = Program::new(64, Contents::AtPlace(site(0)));
+    let all = |mode| [access(bytes(0, 64), mode)];
+    for step in 0..2000 {
+        let read = program.run(site(1), &all(Mode::Read));
+        let write = program.run(site(0), &all(Mode::ReadWrite));
+        let ping = program.run(site(step % 3), &all(Mode::ReadWrite));
+        for ran in [read, write, ping] {
+            let of_transfers = ran
+                .transfers
+                .iter()
+                .map(|(t, _)| t.source_waits.len().max(t.destination_waits.len()));
+            let most = of_transfers.max().unwrap_or(0).max(ran.waits.len());
+            assert!(most <= 8, "{most} waits after {step} steps: {ran:?}");
+        }
+    }
+    assert_eq!(program.coherence.footprint().0, 1);
+    program.finish();
+    program.coherence.prune(&|_| true);
+    assert_eq!(program.coherence.footprint(), (1, 0));
+}
+
+#[test]
+fn scattered_writes_of_a_long_program_leave_few_ranges() {
+    let mut program = Program::new(4096, Contents::Undefined);
+    for step in 0..5000u64 {
+        let start = step * 37 % 4000;
+        let at = site((step % 4) as u16);
+        program.run(at, &[access(bytes(start, start + 50), Mode::ReadWrite)]);
+        if step % 100 == 99 {
+            program.finish();
+            program.run(site(0), &[access(bytes(0, 4096), Mode::ReadWrite)]);
+        }
+    }
+    program.finish();
+    program.run(site(0), &[access(bytes(0, 4096), Mode::ReadWrite)]);
+    assert_eq!(program.coherence.footprint().0, 1);
+}
+
+#[test]
+fn a_rectangle_of_a_million_rows_is_planned_as_its_extent() {
+    let size = 4 << 20;
+    let mut program = Program::new(size, Contents::AtPlace(site(0)));
+    let rows = Region::rect(0, [2, 1 << 20, 1], 4, size).unwrap();
+    let write = program.run(site(1), &[Access::write(BUFFER, rows)]);
+    // What lies between the rows comes along, in one transfer, and is not lost.
+    let extent = size - 2;
+    assert_eq!(write.moved(), [(site(0), site(1), extent)]);
+    assert!(program.coherence.footprint().0 <= 2);
+}

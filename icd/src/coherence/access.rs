@@ -241,3 +241,52 @@ impl Access {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUFFER: MemoryId = MemoryId(1);
+
+    fn spans(access: Access, limit: u64) -> Vec<(Span, Mode)> {
+        let mut spans = Vec::new();
+        access.for_each_span(limit, |span, mode| spans.push((span, mode)));
+        spans
+    }
+
+    #[test]
+    fn only_what_promises_to_look_is_a_read() {
+        let region = Region::linear(0, 8).unwrap();
+        let mode = |constant, pointer_to_const, read_only, believed| {
+            let kind = ArgumentKind {
+                constant,
+                pointer_to_const,
+                read_only,
+            };
+            Access::argument(BUFFER, region, kind, believed).mode
+        };
+        assert_eq!(mode(false, false, false, true), Mode::ReadWrite);
+        assert_eq!(mode(true, false, false, false), Mode::Read);
+        assert_eq!(mode(false, false, true, false), Mode::Read);
+        assert_eq!(mode(false, true, false, true), Mode::Read);
+        assert_eq!(mode(false, true, false, false), Mode::ReadWrite);
+    }
+
+    #[test]
+    fn few_rows_are_exact_and_many_are_their_extent() {
+        let region = Region::rect(4, [2, 3, 1], 8, 24).unwrap();
+        let row = |at| (Span::new(at, at + 2), Mode::Write);
+        let write = Access::write(BUFFER, region);
+        assert_eq!(spans(write, 3), [row(4), row(12), row(20)]);
+        // What lies between the rows must stay as it is.
+        assert_eq!(spans(write, 2), [(Span::new(4, 22), Mode::ReadWrite)]);
+        let read = Access::read(BUFFER, region);
+        assert_eq!(spans(read, 2), [(Span::new(4, 22), Mode::Read)]);
+    }
+
+    #[test]
+    fn no_bytes_are_no_access() {
+        let nothing = Region::linear(5, 0).unwrap();
+        assert!(spans(Access::fill(BUFFER, nothing), 10).is_empty());
+    }
+}

@@ -208,17 +208,20 @@ impl Coherence {
         self.superseded.prune_now(is_done);
     }
 
-    /// Places with a valid (or arriving) copy of a byte, in their order; none for one that is lost or
-    /// was never written. For diagnosis.
-    pub fn valid_places(&self, buffer: MemoryId, byte: u64) -> impl Iterator<Item = Place> {
-        let directory = self.directories.get(&buffer);
-        let one = Span::new(byte, byte + 1);
+    /// Where a range is valid (or will be, once its transfer arrives): place by place, and no place for
+    /// what is lost or was never written. For diagnosis.
+    pub fn valid_places(
+        &self,
+        buffer: MemoryId,
+        span: Span,
+    ) -> impl Iterator<Item = (Span, Place)> {
+        let directory = self.directories.get(&buffer).into_iter();
         directory
-            .and_then(|directory| directory.pieces.within(one).next())
-            .into_iter()
-            .flat_map(|(_, state)| state.copies())
-            .filter(|copy| copy.is_valid())
-            .map(|copy| copy.place)
+            .flat_map(move |directory| directory.pieces.within(span))
+            .flat_map(|(span, state)| {
+                let valid = state.copies().iter().filter(|copy| copy.is_valid());
+                valid.map(move |copy| (span, copy.place))
+            })
     }
 
     /// Ranges that are told apart, and events remembered beside those in them. For diagnosis: both stay

@@ -101,3 +101,61 @@ impl Rows {
         rect.unwrap_or_else(|_| unreachable!("ascending spans of a buffer"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn joined(spans: impl IntoIterator<Item = (u64, u64)>, limit: u64) -> Vec<Region> {
+        let mut runs = Runs::new(limit);
+        let mut regions = Vec::new();
+        for (start, end) in spans {
+            regions.extend(runs.push(Span::new(start, end)));
+        }
+        regions.extend(runs.finish());
+        regions
+    }
+
+    #[test]
+    fn neighbours_are_one_run_and_equal_rows_one_rectangle() {
+        assert_eq!(
+            joined([(0, 4), (4, 8)], 100),
+            [Region::linear(0, 8).unwrap()]
+        );
+        assert_eq!(
+            joined([(0, 4), (10, 14), (20, 24)], 100),
+            [Region::rect(0, [4, 3, 1], 10, 30).unwrap()]
+        );
+        assert_eq!(joined([(0, 4), (10, 14), (20, 25)], 100).len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn regions_hold_the_spans_within_the_limit(
+            gaps in prop::collection::vec((0u64..4, 1u64..5), 0..30),
+            limit in 1u64..20,
+        ) {
+            let (mut spans, mut at) = (Vec::new(), 0);
+            for (gap, length) in gaps {
+                let mut start = at + gap;
+                let end = start + length;
+                at = end;
+                while start < end {
+                    let boundary = ((start / limit + 1) * limit).min(end);
+                    spans.push((start, boundary));
+                    start = boundary;
+                }
+            }
+            let bytes: Vec<u64> = spans.iter().flat_map(|(start, end)| *start..*end).collect();
+            let regions = joined(spans, limit);
+            prop_assert!(regions.iter().all(|region| region.packed_length() <= limit));
+            let held: Vec<u64> = regions
+                .iter()
+                .flat_map(|region| region.segments(0, u64::MAX))
+                .flat_map(|row| row.offset..row.offset + row.length)
+                .collect();
+            prop_assert_eq!(held, bytes);
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use causeway::coherence::{Lost, Place, Plan, Route, Span, Transfer};
 
-use crate::bytes::{BUFFERS, Sets, each, of_region, of_run};
+use crate::bytes::{BUFFERS, Sets, of_region, of_run};
 use crate::machine::{PLACES, slot};
 use crate::program::{Program, buffer_of, memory_id};
 
@@ -127,16 +127,14 @@ impl Program {
         }
     }
 
-    /// The directory says what the oracle says of a byte.
-    pub(crate) fn compare(&self, buffer: usize, byte: usize) {
-        let mut places = [false; PLACES];
-        let valid = self.coherence.valid_places(memory_id(buffer), byte as u64);
-        valid.for_each(|place| places[slot(place)] = true);
-        for (place, found) in places.into_iter().enumerate() {
-            let expected = self.oracle.valid[place][buffer] >> byte & 1 == 1;
+    /// The directory says what the oracle says of these bytes.
+    pub(crate) fn compare(&self, buffer: usize, span: Span) {
+        let all = of_run(span.start, span.end);
+        for (place, found) in self.found(buffer, span).into_iter().enumerate() {
+            let expected = self.oracle.valid[place][buffer] & all;
             assert_eq!(
                 found, expected,
-                "byte {byte} of buffer {buffer} at place {place}"
+                "of {span:?} of buffer {buffer} at place {place}"
             );
         }
     }
@@ -145,23 +143,19 @@ impl Program {
     /// is right shows in what is read from then on.
     pub(crate) fn agree(&mut self) {
         for buffer in 0..BUFFERS {
-            for byte in 0..self.size(buffer) {
-                let bit = 1 << byte;
-                self.oracle
-                    .valid
-                    .iter_mut()
-                    .for_each(|of| of[buffer] &= !bit);
-                for place in self.coherence.valid_places(memory_id(buffer), byte) {
-                    self.oracle.valid[slot(place)][buffer] |= bit;
-                }
+            let found = self.found(buffer, self.whole(buffer));
+            for (place, found) in found.into_iter().enumerate() {
+                self.oracle.valid[place][buffer] = found;
             }
         }
     }
 
-    pub(crate) fn compare_all(&self) {
-        for buffer in 0..BUFFERS {
-            each(of_run(0, self.size(buffer))).for_each(|byte| self.compare(buffer, byte));
+    fn found(&self, buffer: usize, span: Span) -> [u64; PLACES] {
+        let mut found = [0; PLACES];
+        for (span, place) in self.coherence.valid_places(memory_id(buffer), span) {
+            found[slot(place)] |= of_run(span.start, span.end);
         }
+        found
     }
 
     pub(crate) fn span_set(span: Span) -> u64 {

@@ -5,6 +5,7 @@ use causeway_proto::region::Region;
 
 use crate::bytes::{BUFFERS, Sets, each, of_region, of_run, touch};
 use crate::choices::Choices;
+use crate::machine::{Op, State};
 use crate::program::{Call, Mapped, Program, Queue, memory_id};
 
 const NOTHING: Sets = [0; BUFFERS];
@@ -33,7 +34,7 @@ impl Program {
             self.learn(at);
         }
         let buffer = choices.below(BUFFERS);
-        self.compare(buffer, choices.below(self.size(buffer) as usize));
+        self.compare(buffer, self.whole(buffer));
     }
 
     /// The program ends: everything runs, and what is not lost is what it should be.
@@ -41,18 +42,18 @@ impl Program {
         self.unmap(choices);
         for buffer in 0..BUFFERS {
             let queue = self.queue(choices);
-            self.read(queue, buffer, Span::new(0, self.size(buffer)), choices);
+            self.read(queue, buffer, self.whole(buffer), choices);
         }
         self.machine.run_all(choices);
         self.learn_all();
-        self.compare_all();
+        (0..BUFFERS).for_each(|buffer| self.compare(buffer, self.whole(buffer)));
         self.check_failures();
         self.check_footprint(choices);
     }
 
     fn check_failures(&self) {
         let faults = self.faults;
-        let failed = |op: &crate::machine::Op| op.state == crate::machine::State::Failed;
+        let failed = |op: &Op| op.state == State::Failed;
         if !(faults.commands || faults.transfers || faults.losses) {
             assert!(
                 !self.machine.ops.iter().any(failed),
