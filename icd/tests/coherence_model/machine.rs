@@ -87,6 +87,8 @@ pub(crate) struct Op {
     pub(crate) cancelled: bool,
     /// It will fail when it runs.
     pub(crate) faulty: bool,
+    /// The op whose end the application sees as this one's.
+    pub(crate) shown_as: Option<usize>,
     // What a Send took.
     packet: Vec<u32>,
 }
@@ -102,6 +104,7 @@ impl Op {
             known: false,
             cancelled: false,
             faulty: false,
+            shown_as: None,
             packet: Vec::new(),
         }
     }
@@ -142,7 +145,11 @@ impl Machine {
 
     /// A stamp's command has failed, or there never was one.
     pub(crate) fn is_undefined(&self, stamp: u32) -> bool {
-        stamp == 0 || self.ops[stamp as usize - 1].state == State::Failed
+        let failed = |op: usize| self.ops[op].state == State::Failed;
+        let Some(op) = (stamp as usize).checked_sub(1) else {
+            return true;
+        };
+        failed(op) || self.ops[op].shown_as.is_some_and(failed)
     }
 
     pub(crate) fn add(&mut self, op: Op) -> usize {

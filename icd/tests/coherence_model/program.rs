@@ -253,7 +253,9 @@ impl Program {
             let start = self.mark(call.queue, waits);
             runs.waits.push(success(start));
             let ran = self.machine.add(runs);
-            (ran, self.mark(call.queue, vec![success(ran)]))
+            let end = self.mark(call.queue, vec![success(ran)]);
+            self.machine.ops[ran].shown_as = Some(end);
+            (ran, end)
         };
         self.commit(&plan, &transfers, ran);
         self.account(&plan, call, ran);
