@@ -81,7 +81,7 @@ impl Profiled {
         assert!(moments.is_sorted(), "{moments:?}");
         let error = error(self.device);
         assert!(
-            (before.saturating_sub(error)..=sent).contains(&moments[0]),
+            (before.saturating_sub(error)..=sent + error).contains(&moments[0]),
             "{before} {moments:?} {sent}"
         );
         for moment in moments {

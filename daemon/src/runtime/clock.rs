@@ -27,6 +27,8 @@ pub const AHEAD: &str = "CAUSEWAYD_CLOCK_AHEAD";
 
 /// How often a clock is read; the surest reading counts.
 const READINGS: usize = 8;
+/// More than this is not corrected for.
+const MOST_UNSURE: u64 = 1_000_000;
 /// An idle device needs microseconds for a marker; a first one perhaps more.
 const PATIENCE: Duration = Duration::from_millis(10);
 
@@ -75,16 +77,19 @@ impl DeviceClock {
             .spawn(measure);
     }
 
-    /// The device's time now, on the host clock: just that, where the driver has no timer function, but not
-    /// before what has ended.
+    /// The device's time now, on the host clock. Where the driver has no timer function it is the host's, as
+    /// early as the device's clock may be, so that it is not after what begins later, but not before what has
+    /// ended.
     pub(super) fn now(&self, device: Device) -> u64 {
         if self.offset.get().is_none() {
             self.ask_driver(device);
         }
-        match (self.offset.get(), device.timers()) {
-            (Some(offset), Ok((now, _))) => offset.apply(now),
-            _ => host_ns().max(self.latest.load(Ordering::Relaxed)),
+        let offset = self.offset.get();
+        if let (Some(offset), Ok((now, _))) = (offset, device.timers()) {
+            return offset.apply(now);
         }
+        let unsure = offset.map_or(0, |offset| offset.uncertainty.min(MOST_UNSURE));
+        (host_ns() - unsure).max(self.latest.load(Ordering::Relaxed))
     }
 
     fn ask_markers(&self, queue: &Queue, deadline: Option<Instant>) -> bool {

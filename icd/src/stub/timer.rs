@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_proto::clock::Offset;
 use causeway_proto::command::DeviceTimer;
@@ -17,6 +18,9 @@ use cl_headers::types::CL_QUEUE_PROFILING_ENABLE;
 use super::{Device, Queue, SessionLink, next_id};
 use crate::error::ClResult;
 use crate::transport::{Session, clock};
+
+// The latest time of a device that the application was told.
+static READ: AtomicU64 = AtomicU64::new(0);
 
 /// `CL_PLATFORM_HOST_TIMER_RESOLUTION`, ns.
 pub const HOST_RESOLUTION: u64 = 1;
@@ -44,7 +48,9 @@ pub fn device_and_host(device: &Arc<Device>) -> ClResult<(u64, u64)> {
         device: device.index().0,
     };
     let (device, host) = session.device_time(next_request(), question)?;
-    Ok((offset.apply(device), host))
+    let device = offset.apply(device);
+    READ.fetch_max(device, Ordering::Relaxed);
+    Ok((device, host))
 }
 
 /// A queue was made: if it profiles, somebody will ask for times.
@@ -54,9 +60,14 @@ pub fn prepare(queue: &Queue) {
     }
 }
 
-/// The time of an enqueue; 0 where nobody can ask for it.
+/// The time of an enqueue; 0 where nobody can ask for it. Not before any timer that the application has read,
+/// although that may be ahead by the error of its node's clock.
 pub(super) fn stamp(queue: &Queue) -> u64 {
-    if is_profiling(queue) { host_ns() } else { 0 }
+    if is_profiling(queue) {
+        host_ns().max(READ.load(Ordering::Relaxed))
+    } else {
+        0
+    }
 }
 
 /// [`moments`] of a command of this queue.
