@@ -131,16 +131,33 @@ impl Coherence {
         command: EventId,
         is_done: IsDone<'_>,
     ) {
+        self.commit_transfers(plan, transfers, is_done);
+        self.commit_command(plan, command, is_done);
+    }
+
+    /// The plan's transfers have been sent. Without [`Coherence::commit_command`] behind it they only bring
+    /// early what may be wanted later: so when the command itself could not be sent.
+    pub fn commit_transfers(
+        &mut self,
+        plan: &Plan,
+        transfers: &[TransferEvents],
+        is_done: IsDone<'_>,
+    ) {
         self.superseded.prune(is_done);
         let superseded = &mut self.superseded;
-        self.order += 2;
+        self.order += 1;
         for (transfer, events) in plan.transfers.iter().zip(transfers) {
             let bytes = transfer.region.packed_length();
             self.network.begin(events.received, transfer.source, bytes);
             if let Some(directory) = self.directories.get_mut(&transfer.buffer) {
-                directory.transfer(transfer, *events, self.order - 1, superseded, is_done);
+                directory.transfer(transfer, *events, self.order, superseded, is_done);
             }
         }
+    }
+
+    /// The plan's command has been sent, after its transfers were committed.
+    pub fn commit_command(&mut self, plan: &Plan, command: EventId, is_done: IsDone<'_>) {
+        self.order += 1;
         let user = User {
             event: command,
             order: self.order,
@@ -150,7 +167,7 @@ impl Coherence {
         for touch in &plan.touches {
             if let Some(directory) = self.directories.get_mut(&touch.buffer) {
                 let how = (touch.span, touch.mode);
-                directory.command(how, plan.place, &user, superseded, is_done);
+                directory.command(how, plan.place, &user, &mut self.superseded, is_done);
             }
         }
     }

@@ -85,7 +85,7 @@ impl Buffer {
         if let Some(distributed) = spec.context.distributed() {
             let buffer = Arc::new(Buffer::with_id(spec.clone(), None));
             let contents = buffer.keep_contents(contents)?;
-            distributed.add_buffer(&buffer, contents);
+            distributed.add_buffer(&buffer, contents)?;
             return Ok(buffer);
         }
         let (few, many) = match contents {

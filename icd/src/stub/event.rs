@@ -24,6 +24,7 @@ pub(super) use ending::{End, Precedents};
 
 use super::{Binding, Buffer, Context, Queue, Site, callbacks, next_id, peer, timer};
 use crate::error::{ClResult, Status, require};
+use crate::transport;
 
 /// Called with the status it was registered for, or the negative one the event ended with.
 pub type EventCallback = Box<dyn FnOnce(&Arc<Event>, i32) + Send>;
@@ -320,6 +321,20 @@ impl Event {
         self.state.lock().parts.extend_from_slice(parts);
     }
 
+    /// The command also waits for this, as for its wait list.
+    pub(super) fn waits_for(&self, event: Arc<Event>) {
+        self.state.lock().wait.push(event);
+    }
+
+    /// A command whose end no node will tell has failed.
+    pub(super) fn fail(self: &Arc<Self>, status: Status) {
+        self.ended(End::of(status));
+        if let Some(site) = self.site() {
+            // No completion does it.
+            site.session().tell(self.id);
+        }
+    }
+
     // The end has come: tells its mirrors, since another site's commands wait for no finisher.
     fn arrive(&self, status: Status) {
         let Some(distributed) = self.context.distributed() else {
@@ -365,12 +380,13 @@ impl Event {
         site.send(Kind::CreateMirror(CreateMirror { mirror }))?;
         if let Some(owner) = self.site() {
             // Whatever becomes of the direct word, the client tells the mirror as well.
-            let link = peer::link(owner.link(), site.link())?;
-            let _ = owner.send(Kind::TellEvent(TellEvent {
-                event: self.id.0,
-                mirror,
-                link: link.0,
-            }));
+            if let Ok(link) = peer::link(owner.link(), site.link()) {
+                let _ = owner.send(Kind::TellEvent(TellEvent {
+                    event: self.id.0,
+                    mirror,
+                    link: link.0,
+                }));
+            }
         }
         let ended = {
             let mut state = self.state.lock();
@@ -521,17 +537,28 @@ impl Event {
             }
             // A lost session completes its events itself, so the status tells all.
             let session = queue.site().session();
-            let _ = session.wait_for(self.id, &|| self.is_done());
-        } else {
-            let mut state = self.state.lock();
-            while !self.is_done() {
-                self.changed.wait(&mut state);
+            let waited = session.wait_for(self.id, &|| self.is_done());
+            // But for what is withheld, or stays with parts at other sites.
+            if waited.is_err()
+                && self.context.is_distributed()
+                && transport::check_not_forked().is_ok()
+            {
+                self.wait_changed();
             }
+        } else {
+            self.wait_changed();
         }
         if self.status() < 0 {
             Err(Status::WAIT_LIST_FAILED)
         } else {
             Ok(())
+        }
+    }
+
+    fn wait_changed(&self) {
+        let mut state = self.state.lock();
+        while !self.is_done() {
+            self.changed.wait(&mut state);
         }
     }
 

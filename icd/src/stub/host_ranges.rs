@@ -38,7 +38,12 @@ struct Pending {
     command: Weak<Event>,
     // Held to keep them closed.
     gates: Vec<Arc<Gate>>,
+    // Dropped, whatever they are, when the command has ended.
+    followers: Vec<Arc<dyn Follower>>,
 }
+
+/// What happens when all commands that write some memory have ended: its drop.
+pub(super) trait Follower: std::fmt::Debug + Send + Sync {}
 
 /// Opens when it is dropped: when no command that it stands for is left.
 #[derive(Debug)]
@@ -72,6 +77,7 @@ impl HostRanges {
             id: command.id(),
             command: Arc::downgrade(command),
             gates: Vec::new(),
+            followers: Vec::new(),
         };
         self.count.fetch_add(1, Ordering::AcqRel);
         self.table.lock().insert(key, addresses, pending);
@@ -150,6 +156,13 @@ impl HostRanges {
         let gate = Arc::new(Gate(event.clone()));
         self.meet(addresses, |pending| pending.gates.push(gate.clone()));
         Ok(Some(event))
+    }
+
+    /// Whoever writes these bytes now keeps it until its end.
+    pub(super) fn follow(&self, addresses: &Region, follower: &Arc<impl Follower + 'static>) {
+        if self.count.load(Ordering::Acquire) > 0 {
+            self.meet(addresses, |pending| pending.followers.push(follower.clone()));
+        }
     }
 
     fn meet(&self, addresses: &Region, each: impl FnMut(&mut Pending)) {

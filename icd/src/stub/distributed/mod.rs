@@ -31,11 +31,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_proto::id::{EventId, MemoryId};
 use parking_lot::Mutex;
 
-use super::event::{End, Life, Precedents};
+use super::event::{Life, Precedents};
 use super::queue::Place;
 use super::{Buffer, Event, Queue, Site, Submission};
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status};
+use crate::transport;
 use sequence::Sequence;
 use withheld::{Held, Withheld};
 
@@ -103,6 +104,8 @@ impl Distributed {
             finisher,
             visible,
         };
+        // In a child of fork, another thread of the parent may have held the lock for ever.
+        transport::check_not_forked()?;
         let mut state = self.state.lock();
         let State { sequence, withheld } = &mut *state;
         self.settle(sequence);
@@ -123,13 +126,16 @@ impl Distributed {
 
     /// An unset user event of the application was set: sends what it alone held back.
     pub(super) fn release_withheld(&self) {
+        if transport::check_not_forked().is_err() {
+            return;
+        }
         let mut state = self.state.lock();
         let State { sequence, withheld } = &mut *state;
         self.settle(sequence);
         withheld.release(|held| {
             let event = held.event.clone();
             if let Err(status) = sequence.issue(held, false) {
-                event.ended(End::of(status));
+                event.fail(status);
             }
             // What has failed here and now is known to what comes after it.
             self.settle(sequence);
@@ -153,7 +159,8 @@ impl Distributed {
 
     fn settle(&self, sequence: &mut Sequence) {
         if self.has_news.swap(false, Ordering::AcqRel) {
-            for news in std::mem::take(&mut *self.news.lock()) {
+            let news = std::mem::take(&mut *self.news.lock());
+            for news in news {
                 match news {
                     News::Ended(event, status) => sequence.ended(event, status),
                     News::Gone(buffer) => sequence.forget(buffer),
@@ -164,8 +171,13 @@ impl Distributed {
     }
 
     /// A new whole buffer.
-    pub(super) fn add_buffer(&self, buffer: &Arc<Buffer>, contents: Contents) {
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` in a child of fork.
+    pub(super) fn add_buffer(&self, buffer: &Arc<Buffer>, contents: Contents) -> ClResult {
+        transport::check_not_forked()?;
         self.state.lock().sequence.add(buffer, contents);
+        Ok(())
     }
 
     /// The context goes: what it made for itself on its sites goes too.

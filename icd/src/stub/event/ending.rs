@@ -6,7 +6,8 @@
 //! success that comes early stays with the first of those that is still open, and is looked at again when
 //! that has ended.
 //!
-//! A failure stays with nobody (but the command's own parts, which say why): it says nothing of other commands, and upon it the application may do what
+//! A failure stays with nobody but the command's own parts (distributed contexts), which say why and may still
+//! touch the application's memory: it says nothing of other commands, and upon it the application may do what
 //! an earlier one waits for. What follows a failed command in its queue must still not overtake what that
 //! one came after; so a command is *settled* only when it has ended and what its queue puts before it is.
 //!
@@ -107,24 +108,21 @@ impl Event {
 }
 
 impl Arrival {
-    // Its end is a failure that is not visible yet.
-    fn has_failed(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| end.status.is_error())
-    }
-
     // Goes as far as it may; what that sets free is added to `free`.
     fn proceed(mut self, free: &mut Vec<Arrival>) {
-        loop {
-            // A failure stays only with the command's own parts, which say why.
-            if self.has_failed()
-                && self.event.open_part().is_none()
-                && let Some(end) = self.end.take()
-            {
-                free.extend(self.event.conclude(end, false).into_iter().flatten());
+        // The command's own parts, which say why it failed, and may still touch the application's memory.
+        while self.end.is_some()
+            && let Some(part) = self.event.open_part()
+        {
+            match part.keep(self, Event::is_done) {
+                Some(back) => self = back,
+                None => return,
             }
-            let Some((on, is_over)) = self.awaits() else {
-                break;
-            };
+        }
+        if let Some(end) = self.end.take_if(|end| end.status.is_error()) {
+            free.extend(self.event.conclude(end, false).into_iter().flatten());
+        }
+        while let Some((on, is_over)) = self.awaits() {
             match on.keep(self, is_over) {
                 Some(back) => self = back,
                 None => return,
@@ -137,10 +135,6 @@ impl Arrival {
     }
 
     fn awaits(&self) -> Option<Awaited> {
-        if self.has_failed() {
-            let part = self.event.open_part();
-            return part.map(|part| (part, Event::is_done as fn(&Event) -> bool));
-        }
         let previous = self.precedents.previous.upgrade();
         if let Some(previous) = previous.filter(|previous| !previous.is_settled()) {
             return Some((previous, Event::is_settled));
@@ -151,8 +145,7 @@ impl Arrival {
             // A failure is visible already, and settles without its wait list: other queues have their own order.
             self.end.as_ref()?;
             let state = self.event.state.lock();
-            let mut before = state.wait.iter().chain(&state.parts);
-            before.find(|event| !event.is_done()).cloned()
+            state.wait.iter().find(|event| !event.is_done()).cloned()
         });
         open.map(|event| (event, Event::is_done as fn(&Event) -> bool))
     }
