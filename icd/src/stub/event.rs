@@ -22,6 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use ending::Arrival;
 pub(super) use ending::{End, Precedents};
 
+use super::host_ranges::Follower;
 use super::{Binding, Buffer, Context, Queue, Site, callbacks, next_id, peer, timer};
 use crate::error::{ClResult, Status, require};
 use crate::transport;
@@ -83,6 +84,8 @@ struct State {
     arrived: Option<Status>,
     // Where else it is waited for, and what it is called there (distributed contexts).
     mirrors: Vec<(Arc<Site>, u64)>,
+    // Let go of when it ends (distributed contexts).
+    followers: Vec<Arc<dyn Follower>>,
     // Others whose ends have come and that stay until this one is visible or settled.
     arrivals: Vec<Arrival>,
 }
@@ -321,6 +324,14 @@ impl Event {
         self.state.lock().parts.extend_from_slice(parts);
     }
 
+    /// Lets go of it when the command has ended: at once, if it has.
+    pub(super) fn followed_by(&self, follower: Arc<dyn Follower>) {
+        let mut state = self.state.lock();
+        if !self.is_done() {
+            state.followers.push(follower);
+        }
+    }
+
     /// The command also waits for this, as for its wait list.
     pub(super) fn waits_for(&self, event: Arc<Event>) {
         self.state.lock().wait.push(event);
@@ -489,6 +500,7 @@ impl Event {
                 std::mem::take(&mut state.hold),
                 std::mem::take(&mut state.wait),
                 std::mem::take(&mut state.parts),
+                std::mem::take(&mut state.followers),
             );
             let callbacks = std::mem::take(&mut state.callbacks);
             (status, callbacks, held, std::mem::take(&mut state.arrivals))

@@ -38,11 +38,11 @@ struct Pending {
     command: Weak<Event>,
     // Held to keep them closed.
     gates: Vec<Arc<Gate>>,
-    // Dropped, whatever they are, when the command has ended.
+    // Let go of when the command has ended.
     followers: Vec<Arc<dyn Follower>>,
 }
 
-/// What happens when all commands that write some memory have ended: its drop.
+/// Something that is to happen when commands have ended: by its drop.
 pub(super) trait Follower: std::fmt::Debug + Send + Sync {}
 
 /// Opens when it is dropped: when no command that it stands for is left.
@@ -87,7 +87,7 @@ impl HostRanges {
         let pending = self.table.lock().remove(key, addresses);
         if let Some(pending) = pending {
             self.count.fetch_sub(1, Ordering::AcqRel);
-            // Opens gates, which sends: not under the lock.
+            // Opens gates, which sends, and lets followers act: not under the lock.
             drop(pending);
         }
     }
@@ -158,10 +158,12 @@ impl HostRanges {
         Ok(Some(event))
     }
 
-    /// Whoever writes these bytes now keeps it until its end.
+    /// Whatever writes these bytes now keeps the follower until its end.
     pub(super) fn follow(&self, addresses: &Region, follower: &Arc<impl Follower + 'static>) {
         if self.count.load(Ordering::Acquire) > 0 {
-            self.meet(addresses, |pending| pending.followers.push(follower.clone()));
+            self.meet(addresses, |pending| {
+                pending.followers.push(follower.clone())
+            });
         }
     }
 

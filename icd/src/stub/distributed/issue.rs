@@ -1,7 +1,8 @@
 //! Sending one command of the application's: what must move first, and where it runs.
 //!
-//! Invariant: once anything of a command has been sent, the directories hear of it (`commit`), whatever goes
-//! wrong afterwards.
+//! Invariants: the directories hear of every transfer that was sent, whatever goes wrong afterwards, and of no
+//! command that was not. A command of which a part was sent that touches the application's memory has been
+//! enqueued: its event says what went wrong, when that part is over.
 
 use std::sync::Arc;
 
@@ -13,10 +14,9 @@ use cl_headers::types::{CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_MIGRATE_MEM_
 use super::sequence::{Sequence, Way, index};
 use super::transfers::Sent;
 use super::withheld::Held;
-use crate::coherence::{self, Access, Failure, Lost, Place, Plan};
+use crate::coherence::{self, Access, Lost, Place, Plan, Wait};
 use crate::config::Settings;
 use crate::error::{ClResult, Status};
-use crate::stub::event::End;
 use crate::stub::host_ranges::HostRanges;
 use crate::stub::kernel::Snapshot;
 use crate::stub::work::Write;
@@ -72,11 +72,15 @@ impl Sequence {
         let has_failed = || wait.iter().any(|on| on.status() < 0);
         let cancel = || {
             // It reaches no node; what waits for it fails with it.
-            event.ended(End::of(Status::WAIT_LIST_FAILED));
+            event.fail(Status::WAIT_LIST_FAILED);
             Ok(())
         };
         if has_failed() {
             return cancel();
+        }
+        if self.is_lost(queue.site()) {
+            // Not even a transfer for it.
+            return Err(Status::DEVICE_NOT_AVAILABLE);
         }
         self.look_at_routes();
         let command = Command {
@@ -85,11 +89,10 @@ impl Sequence {
             wait: &wait,
             is_first,
         };
-        let result = self.send(&command, place, work);
-        if result.is_err() && has_failed() {
-            return cancel();
+        match self.send(&command, place, work) {
+            Err(status) if status == Status::WAIT_LIST_FAILED || has_failed() => cancel(),
+            result => result,
         }
-        result
     }
 
     fn send(&mut self, command: &Command<'_>, place: queue::Place, work: Work) -> ClResult {
@@ -148,10 +151,18 @@ impl Sequence {
         plan.map_err(|lost| command.lost(&lost))
     }
 
-    /// A plan's transfers and its command have been sent.
-    pub(super) fn commit(&mut self, plan: &Plan, sent: &Sent, event: &Arc<Event>) {
+    /// Sends a plan's transfers; from then on the directories know of them.
+    pub(super) fn begin(&mut self, plan: &Plan) -> Sent {
+        let sent = self.send_transfers(plan);
         let (coherence, is_done) = self.split();
-        coherence.commit(plan, &sent.events, event.id(), &is_done);
+        coherence.commit_transfers(plan, &sent.events, &is_done);
+        sent
+    }
+
+    /// The plan's command has been sent too.
+    pub(super) fn commit(&mut self, plan: &Plan, event: &Arc<Event>) {
+        let (coherence, is_done) = self.split();
+        coherence.commit_command(plan, event.id(), &is_done);
     }
 
     /// Sends a command to its queue's site, behind the transfers that it needs; `send` is given its wait list.
@@ -166,15 +177,12 @@ impl Sequence {
     ) -> ClResult {
         let site = command.site();
         let plan = self.plan(command, Place::Site(index(site)), accesses)?;
-        let sent = self.send_transfers(&plan);
+        let sent = self.begin(&plan);
         command.event.consists_of(&sent.received);
-        let result = self.wait_list(command, site, &plan, &sent);
-        let result = result.and_then(|lists| send(self, lists));
-        self.commit(&plan, &sent, command.event);
-        if result.is_err() {
-            self.failed(command.event.id(), Failure::Cancelled);
-        }
-        result
+        let lists = self.wait_list(command, site, &plan, &sent)?;
+        send(self, lists)?;
+        self.commit(&plan, command.event);
+        Ok(())
     }
 
     fn wait_list(
@@ -257,7 +265,7 @@ impl Sequence {
             let few = region.packed_length() <= INLINE_PAYLOAD as u64 && gate.is_none();
             if let Some(gate) = gate {
                 lists.wait.extend(gate.id_on(site)?);
-                command.event.consists_of(&[gate]);
+                command.event.waits_for(gate);
             }
             let (contents, bulk) = if few {
                 (host.copy_out(), None)
@@ -317,7 +325,7 @@ impl Sequence {
         let site = self.site(chosen);
         let plan = self.plan(command, Place::Site(chosen), accesses)?;
         let start = self.start_marker(command)?;
-        let sent = self.send_transfers(&plan);
+        let sent = self.begin(&plan);
         let hold = match &work {
             Work::Copy {
                 source,
@@ -334,13 +342,13 @@ impl Sequence {
             let operation = work.on(&site)?;
             self.enqueue(&site, queue, &part, wait, operation)
         });
-        self.commit(&plan, &sent, &part);
-        if let Err(status) = result {
-            self.open(&part);
-            part.ended(End::of(status));
-            return Err(status);
+        part.consists_of(&sent.received);
+        if result.is_ok() {
+            self.commit(&plan, &part);
         }
-        self.end_marker(command, start.as_ref(), &[part])
+        let part = self.check(part, result);
+        self.end(command, start.as_ref(), &[part], &[]);
+        Ok(())
     }
 
     /// On the command's queue, the place where its parts elsewhere may begin; none when they may at once.
@@ -363,23 +371,36 @@ impl Sequence {
         Ok(Some(start))
     }
 
-    /// On the command's queue, the place where all its parts are done: the end of the command.
-    ///
-    /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost.
-    pub(super) fn end_marker(
+    /// On the command's queue, the place where all its parts are done, and what else the command waits for:
+    /// its end. Parts that were sent cannot be taken back, so whatever goes wrong here is the failure of a
+    /// command that was enqueued.
+    pub(super) fn end(
         &mut self,
         command: &Command<'_>,
         start: Option<&Arc<Event>>,
         parts: &[Arc<Event>],
+        waits: &[Wait],
+    ) {
+        command.event.consists_of(parts);
+        if let Err(status) = self.end_marker(command, start, parts, waits) {
+            command.event.fail(status);
+        }
+    }
+
+    fn end_marker(
+        &mut self,
+        command: &Command<'_>,
+        start: Option<&Arc<Event>>,
+        parts: &[Arc<Event>],
+        waits: &[Wait],
     ) -> ClResult {
         let site = command.site();
-        command.event.consists_of(parts);
         let mut wait = self.names(parts, site)?;
         if let Some(start) = start {
             wait.extend(start.id_on(site)?);
         }
         wait.extend(self.names(command.wait, site)?);
+        self.add_names(waits, site, &mut wait)?;
         if wait.is_empty() {
             wait.push(self.done_on(site)?);
         }

@@ -17,6 +17,7 @@ use super::transfers::land;
 use crate::coherence::{Access, Gather, Place, Span};
 use crate::error::{ClResult, Status};
 use crate::stub::event::Finisher;
+use crate::stub::host_ranges::{Follower, HostRanges};
 use crate::stub::work::{Map, Read};
 use crate::stub::{Buffer, Event};
 use crate::transport::HostRegion;
@@ -119,44 +120,41 @@ impl Sequence {
         after: Finisher,
         gather: &Gather,
     ) -> ClResult {
+        let regions = regions(gather, span, &host)?;
+        let at_client = gather.pieces().iter().zip(&regions);
+        let at_client = at_client.filter(|(piece, _)| piece.place == Place::Client);
+        let copies = at_client.map(|(_, (region, to))| {
+            let to = to.part(0, to.length()).ok_or(Status::OUT_OF_RESOURCES)?;
+            Ok((buffer.root().client_bytes(*region)?, to))
+        });
+        let copies = copies.collect::<ClResult<Vec<_>>>()?;
+        let done = Event::gate(buffer.context(), false)?;
         let start = self.start_marker(command)?;
-        let (mut ids, mut parts) = (Vec::new(), Vec::new());
-        // Pairs of places between which the client copies for itself, when the command is complete.
-        let mut copies = Vec::new();
-        for piece in gather.pieces() {
-            let from = piece.span.start - span.start;
-            let to = host.part(from, piece.span.length());
-            let to = to.ok_or(Status::OUT_OF_RESOURCES)?;
-            let region = Region::linear(piece.span.start, piece.span.length());
-            let region = region.map_err(|_| Status::OUT_OF_RESOURCES)?;
+        // From here on the command has been enqueued.
+        let (mut ids, mut parts, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+        for (piece, (region, to)) in gather.pieces().iter().zip(regions) {
             let Place::Site(at) = piece.place else {
-                copies.push((buffer.root().client_bytes(region)?, to));
-                ids.push(command.event.id());
+                ids.push(done.id());
+                waits.extend_from_slice(&piece.waits);
                 continue;
             };
             let site = self.site(at);
             let hold = vec![buffer.root().clone()];
             let event = Event::of_part(buffer.context(), &site, hold, None);
-            let mut wait = Vec::new();
-            if let Some(start) = &start {
-                wait.extend(start.id_on(&site)?);
-            }
-            self.add_names(&piece.waits, &site, &mut wait)?;
-            self.read_into(&site, &event, buffer.root(), region, to, None, wait)?;
+            let result = self.names(start.as_slice(), &site).and_then(|mut wait| {
+                self.add_names(&piece.waits, &site, &mut wait)?;
+                self.read_into(&site, &event, buffer.root(), region, to, None, wait)
+            });
             ids.push(event.id());
-            parts.push(event);
+            parts.push(self.check(event, result));
         }
-        command
-            .event
-            .set_finisher(Box::new(move |status: Status, contents| {
-                if !status.is_error() {
-                    for (from, to) in &copies {
-                        let _ = to.copy_from(from);
-                    }
-                }
-                after(status, contents);
-            }));
-        self.end_marker(command, start.as_ref(), &parts)?;
+        if !copies.is_empty() {
+            self.open(&done);
+            parts.push(done.clone());
+            Copier { copies, done }.begin(start.as_ref());
+        }
+        command.event.set_finisher(after);
+        self.end(command, start.as_ref(), &parts, &waits);
         let (coherence, is_done) = self.split();
         coherence.commit_gather(gather, &ids, &is_done);
         Ok(())
@@ -186,7 +184,7 @@ impl Sequence {
     pub(super) fn at_client(&mut self, command: &Command<'_>, accesses: &[Access]) -> ClResult {
         let site = command.site();
         let plan = self.plan(command, Place::Client, accesses)?;
-        let sent = self.send_transfers(&plan);
+        let sent = self.begin(&plan);
         command.event.consists_of(&sent.received);
         let mut wait = self.names(command.wait, site)?;
         wait.extend(self.names(&sent.received, site)?);
@@ -196,8 +194,52 @@ impl Sequence {
         }
         let queue = command.queue.id();
         let operation = Operation::Marker(Marker {});
-        let result = self.enqueue(site, queue, command.event, wait, operation);
-        self.commit(&plan, &sent, command.event);
-        result
+        self.enqueue(site, queue, command.event, wait, operation)?;
+        self.commit(&plan, command.event);
+        Ok(())
+    }
+}
+
+// Each piece in the buffer, and where it goes.
+fn regions(gather: &Gather, span: Span, host: &HostRegion) -> ClResult<Vec<(Region, HostRegion)>> {
+    let pieces = gather.pieces().iter().map(|piece| {
+        let length = piece.span.length();
+        let region = Region::linear(piece.span.start, length).ok();
+        region.zip(host.part(piece.span.start - span.start, length))
+    });
+    let pieces: Option<Vec<_>> = pieces.collect();
+    pieces.ok_or(Status::OUT_OF_RESOURCES)
+}
+
+/// Copies from the client's own copy to the application's memory, when it is dropped: then nothing is before
+/// the command any more, and nothing is on its way into that copy.
+#[derive(Debug)]
+struct Copier {
+    copies: Vec<(HostRegion, HostRegion)>,
+    // Ends with the copying: others may overwrite the client's copy.
+    done: Arc<Event>,
+}
+
+impl Copier {
+    // Given to whoever it must come after.
+    fn begin(self, start: Option<&Arc<Event>>) {
+        let copier = Arc::new(self);
+        for (from, _) in &copier.copies {
+            HostRanges::of_process().follow(&from.addresses(), &copier);
+        }
+        if let Some(start) = start {
+            start.followed_by(copier);
+        }
+    }
+}
+
+impl Follower for Copier {}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        for (from, to) in &self.copies {
+            let _ = to.copy_from(from);
+        }
+        self.done.open();
     }
 }

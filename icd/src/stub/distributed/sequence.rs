@@ -141,8 +141,13 @@ impl Sequence {
         }
     }
 
+    /// Whether a site is known to be lost.
+    pub(super) fn is_lost(&self, site: &Site) -> bool {
+        self.own[site.index()].is_lost
+    }
+
     /// An event has failed, and is still open.
-    pub(super) fn failed(&mut self, event: EventId, failure: Failure) {
+    fn failed(&mut self, event: EventId, failure: Failure) {
         let (coherence, is_done) = self.split();
         coherence.failed(event, failure, &is_done);
     }

@@ -29,7 +29,7 @@ pub(super) struct Sent {
 }
 
 impl Sequence {
-    /// Sends what a plan asks for. To be committed in any case.
+    /// Sends what a plan asks for. To be committed in any case ([`Sequence::begin`]).
     pub(super) fn send_transfers(&mut self, plan: &Plan) -> Sent {
         let mut sent = Sent {
             events: Vec::with_capacity(plan.transfers().len()),
@@ -86,8 +86,8 @@ impl Sequence {
         Event::of_part(&context, site, hold, finisher)
     }
 
-    // What could not be sent has failed; the failure is known before the event is seen to have ended.
-    fn check(&mut self, event: Arc<Event>, result: ClResult) -> Arc<Event> {
+    /// What could not be sent has failed; the failure is known before the event is seen to have ended.
+    pub(super) fn check(&mut self, event: Arc<Event>, result: ClResult) -> Arc<Event> {
         if let Err(status) = result {
             self.open(&event);
             event.ended(End::of(status));
@@ -162,7 +162,7 @@ impl Sequence {
         let is_gated = gate.is_some();
         if let Some(gate) = gate {
             wait.extend(gate.id_on(to)?);
-            event.consists_of(&[gate]);
+            event.waits_for(gate);
         }
         let few = transfer.region.packed_length() <= INLINE_PAYLOAD as u64 && !is_gated;
         let (contents, bulk) = if few {
