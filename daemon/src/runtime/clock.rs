@@ -29,7 +29,9 @@ pub const AHEAD: &str = "CAUSEWAYD_CLOCK_AHEAD";
 const READINGS: usize = 8;
 /// More than this is not corrected for.
 const MOST_UNSURE: u64 = 1_000_000;
-/// An idle device needs microseconds for a marker; a first one perhaps more.
+/// So often a marker may fail, or be late.
+const MOST_FAILURES: usize = 3;
+/// An idle device needs microseconds for a marker; a host that has other things to do perhaps more. For each.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The node's host clock: monotonic, in ns.
@@ -65,7 +67,7 @@ impl DeviceClock {
             return;
         };
         // Commands come after this call, so that their times find it done.
-        if self.ask_markers(&queue, Some(Instant::now() + PATIENCE)) {
+        if self.ask_markers(&queue, Some(PATIENCE)) {
             return;
         }
         let measure = move || {
@@ -92,8 +94,14 @@ impl DeviceClock {
         (host_ns() - unsure).max(self.latest.load(Ordering::Relaxed))
     }
 
-    fn ask_markers(&self, queue: &Queue, deadline: Option<Instant>) -> bool {
-        let found = best((0..READINGS).map_while(|_| read_by_marker(queue, deadline).ok()));
+    fn ask_markers(&self, queue: &Queue, patience: Option<Duration>) -> bool {
+        let mut failures = 0;
+        let readings = (0..READINGS).filter_map(|_| {
+            let reading = (failures < MOST_FAILURES).then(|| read_by_marker(queue, patience))?;
+            failures += usize::from(reading.is_err());
+            reading.ok()
+        });
+        let found = best(readings);
         found.is_some_and(|found| {
             let _ = self.offset.set(found);
             true
@@ -139,7 +147,8 @@ impl DeviceClock {
 }
 
 // A marker runs between two readings of the host clock.
-fn read_by_marker(queue: &Queue, deadline: Option<Instant>) -> Result<Reading, Status> {
+fn read_by_marker(queue: &Queue, patience: Option<Duration>) -> Result<Reading, Status> {
+    let deadline = patience.map(|patience| Instant::now() + patience);
     let before = host_ns();
     let marker: Event = queue.marker(&WaitList::default())?;
     queue.flush()?;
