@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::SetupError;
+use crate::mode::Mode;
 use crate::report::Report;
 use crate::sides::Sides;
 
@@ -54,6 +55,12 @@ impl Case {
             name: name.into(),
             run: Box::new(run),
         }
+    }
+
+    /// The same under its name in a mode.
+    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
+        self.name = mode.title(&self.name);
+        self
     }
 
     /// A case that is skipped for a reason known beforehand.

@@ -71,6 +71,17 @@ impl Daemon {
         daemon
     }
 
+    /// A daemon like this for another node of the run, of one device.
+    pub(crate) fn another(&self, number: usize) -> Self {
+        let logs = self.logs.join(format!("node-{number}"));
+        let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
+        daemon.variables = self.variables.clone();
+        daemon
+            .variables
+            .push(("POCL_DEVICES".to_owned(), "pthread".to_owned()));
+        daemon
+    }
+
     /// The program that is run.
     pub(crate) fn program(&self) -> &Path {
         &self.program

@@ -10,6 +10,7 @@
 
 mod case;
 mod daemon;
+mod mode;
 mod options;
 mod process;
 mod programs;
@@ -21,10 +22,12 @@ use std::process::ExitCode;
 
 use case::Case;
 use clap::Parser;
+use mode::Mode;
 use options::{Options, Request};
 use programs::Programs;
 use report::Report;
 use sides::Sides;
+use suite::Suite;
 
 /// Why the runner could not start a run at all.
 #[derive(Debug, thiserror::Error)]
@@ -96,14 +99,38 @@ fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
     let programs = Programs::open(options.programs.as_deref())?;
     let sides = Sides::open(options)?;
     let mut report = Report::new(options.notes);
-    for suite in suite::chosen(names)? {
-        report.begin_suite(suite.name);
-        let cases: Vec<Case> = (suite.cases)(&programs, &sides)?
-            .into_iter()
-            .filter(|case| options.filter.iter().all(|part| case.name.contains(part)))
-            .collect();
-        let jobs = if suite.alone { 1 } else { options.jobs };
-        case::run_all(cases, jobs, &sides, &mut report);
+    for (suite, mode) in suite::chosen(names, options)? {
+        report.begin_suite(&mode.title(suite.name));
+        if mode == Mode::Plain {
+            run_suite(suite, mode, options, &programs, &sides, &mut report)?;
+            continue;
+        }
+        match sides.in_mode(mode, options.nodes.into(), &programs.span()?)? {
+            Some(sides) => run_suite(suite, mode, options, &programs, &sides, &mut report)?,
+            None => {
+                let reason = "--server names too few nodes";
+                let case = Case::skipped(suite.name, reason).in_mode(mode);
+                case::run_all(vec![case], 1, &sides, &mut report);
+            }
+        }
     }
     Ok(report.finish())
+}
+
+fn run_suite(
+    suite: &Suite,
+    mode: Mode,
+    options: &Options,
+    programs: &Programs,
+    sides: &Sides,
+    report: &mut Report,
+) -> Result<(), SetupError> {
+    let cases = (suite.cases)(programs, sides)?
+        .into_iter()
+        .map(|case| case.in_mode(mode))
+        .filter(|case| options.filter.iter().all(|part| case.name.contains(part)))
+        .collect();
+    let jobs = if suite.alone { 1 } else { options.jobs };
+    case::run_all(cases, jobs, sides, report);
+    Ok(())
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::mode::Mode;
+
 /// Runs programs natively and through Causeway and compares what they do.
 #[derive(Debug, Parser)]
 #[command(name = "conformance", version)]
@@ -55,6 +57,30 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 
+    /// Where the programs' devices lie (given more than once: one run of the suites for each).
+    #[arg(long = "mode", value_enum, value_name = "MODE")]
+    pub(crate) modes: Vec<Mode>,
+
+    /// How many nodes the modes of several nodes have.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=16))]
+    pub(crate) nodes: u8,
+
+    /// Every mode of every suite, and random suites at full length (hours).
+    #[arg(long)]
+    pub(crate) nightly: bool,
+
+    /// Where the numbers of the random suites begin.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// How many random event graphs `graphs` makes on the fake driver.
+    #[arg(long)]
+    graphs: Option<u32>,
+
+    /// How many random programs `coherence` makes on the fake driver.
+    #[arg(long)]
+    rounds: Option<u32>,
+
     /// Print every note: where the native driver departs from the specification,
     /// and the figures of suites that measure.
     #[arg(long)]
@@ -67,6 +93,17 @@ pub(crate) struct Options {
         value_name = "DIR"
     )]
     out: PathBuf,
+}
+
+/// How much random suites do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// The first of consecutive seeds.
+    pub(crate) seed: u64,
+    /// Event graphs over the fake driver; over a native one a share of it.
+    pub(crate) graphs: u32,
+    /// Programs over the fake driver; over a native one a share of it.
+    pub(crate) rounds: u32,
 }
 
 /// What the command line asks for.
@@ -86,6 +123,16 @@ impl Options {
             "build" => Request::Build(self.out.clone()),
             "list" => Request::List,
             _ => Request::Suites(self.suites.clone()),
+        }
+    }
+
+    /// How much random suites do.
+    pub(crate) fn effort(&self) -> Effort {
+        let most = |everyday, nightly| if self.nightly { nightly } else { everyday };
+        Effort {
+            seed: self.seed,
+            graphs: self.graphs.unwrap_or(most(400, 10_000)),
+            rounds: self.rounds.unwrap_or(most(200, 5_000)),
         }
     }
 

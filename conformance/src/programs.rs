@@ -39,11 +39,23 @@ impl Programs {
             let program = directory.join(program_name(sources, &source));
             let made = modified(&program);
             if made.is_none() || made <= modified(&source).max(headers) {
-                compile(&source, &program)?;
+                compile(&source, &program, &[])?;
             }
             built.push(program);
         }
+        for source in files(&sources.join("preload"), "c")? {
+            let library = directory.join(library_name(&source));
+            if modified(&library).is_none() || modified(&library) <= modified(&source) {
+                compile(&source, &library, &["-shared", "-fPIC"])?;
+            }
+            built.push(library);
+        }
         Ok(built)
+    }
+
+    /// The library that shows a program several devices; see its source.
+    pub(crate) fn span(&self) -> Result<PathBuf, SetupError> {
+        self.path("span.so")
     }
 
     /// The program of this name.
@@ -90,9 +102,16 @@ fn program_name(sources: &Path, source: &Path) -> String {
     inner.to_string_lossy().replace('/', "-")
 }
 
-fn compile(source: &Path, program: &Path) -> Result<(), SetupError> {
+fn library_name(source: &Path) -> String {
+    let stem = source.file_stem().unwrap_or_default();
+    format!("{}.so", stem.to_string_lossy())
+}
+
+fn compile(source: &Path, program: &Path, more: &[&str]) -> Result<(), SetupError> {
     let output = Command::new("cc")
-        .args(["-std=c99", "-O1", "-g", "-Wall", "-Wextra", "-o"])
+        .args(["-std=c99", "-O1", "-g", "-Wall", "-Wextra"])
+        .args(more)
+        .arg("-o")
         .arg(program)
         .arg(source)
         // As needed: a program that loads OpenCL by hand is not to be linked with it.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::daemon::Daemon;
-use crate::options::Options;
+use crate::mode::Mode;
+use crate::options::{Effort, Options};
 use crate::process::{self, Finished};
 use crate::{SetupError, io_error};
 
@@ -92,24 +93,32 @@ pub(crate) struct Sides {
     limit: Duration,
     /// See `--against-spec`.
     pub(crate) against_spec: bool,
+    /// How much random suites do.
+    pub(crate) effort: Effort,
+    /// Where the programs' devices lie.
+    pub(crate) mode: Mode,
+    /// How many nodes there are, with a device each.
+    pub(crate) nodes: usize,
+    /// For programs on either side.
+    variables: Vec<(String, String)>,
 }
 
 enum Target {
     /// `--self`: the native driver again.
     Native,
-    /// A daemon of ours.
-    Own { daemon: Daemon, vendors: PathBuf },
-    /// `--server`.
+    /// Daemons of ours, one a node.
+    Own {
+        daemons: Vec<Daemon>,
+        vendors: PathBuf,
+    },
+    /// `--server`; several with commas between them.
     Given { address: String, vendors: PathBuf },
 }
 
 impl Sides {
     /// Finds drivers, library and daemon. The daemon starts with the first program.
     pub(crate) fn open(options: &Options) -> Result<Self, SetupError> {
-        let scratch = tempfile::Builder::new()
-            .prefix("causeway-conformance-")
-            .tempdir()
-            .map_err(io_error("no temporary directory"))?;
+        let scratch = fresh_scratch()?;
         let native_vendors = match &options.native_vendors {
             Some(given) => given.clone(),
             None => native_only(scratch.path())?,
@@ -135,7 +144,10 @@ impl Sides {
                         .unwrap_or_else(|| beside.join("causewayd"));
                     let logs = work_directory().join("logs");
                     let daemon = Daemon::new(program, native_vendors.clone(), logs);
-                    Target::Own { daemon, vendors }
+                    Target::Own {
+                        daemons: vec![daemon],
+                        vendors,
+                    }
                 }
             }
         };
@@ -145,7 +157,73 @@ impl Sides {
             scratch,
             limit: options.limit(),
             against_spec: options.against_spec,
+            effort: options.effort(),
+            mode: Mode::Plain,
+            nodes: 1,
+            variables: Vec::new(),
         })
+    }
+
+    /// The same sides in a mode of several nodes: `None` where `--server` names too few. `span` is
+    /// the library to preload. To be dropped before these.
+    pub(crate) fn in_mode(
+        &self,
+        mode: Mode,
+        nodes: usize,
+        span: &Path,
+    ) -> Result<Option<Self>, SetupError> {
+        let Some(mut sides) = self.on_nodes(nodes)? else {
+            return Ok(None);
+        };
+        sides.mode = mode;
+        sides.variables = mode.variables(nodes);
+        let span = span.to_string_lossy().into_owned();
+        sides.variables.push(("LD_PRELOAD".to_owned(), span));
+        Ok(Some(sides))
+    }
+
+    /// The same sides with so many nodes, and natively as many devices.
+    pub(crate) fn on_nodes(&self, nodes: usize) -> Result<Option<Self>, SetupError> {
+        let causeway = match &self.causeway {
+            Target::Given { address, .. } if address.split(',').count() < nodes => return Ok(None),
+            Target::Given { address, vendors } => Target::Given {
+                address: address.clone(),
+                vendors: vendors.clone(),
+            },
+            Target::Native => Target::Native,
+            Target::Own { daemons, vendors } => Target::Own {
+                daemons: (1..=nodes)
+                    .filter_map(|number| Some(daemons.first()?.another(number)))
+                    .collect(),
+                vendors: vendors.clone(),
+            },
+        };
+        Ok(Some(self.with(
+            self.native_vendors.clone(),
+            causeway,
+            fresh_scratch()?,
+            nodes,
+        )))
+    }
+
+    fn with(
+        &self,
+        native_vendors: PathBuf,
+        causeway: Target,
+        scratch: TempDir,
+        nodes: usize,
+    ) -> Self {
+        Self {
+            native_vendors,
+            causeway,
+            scratch,
+            limit: self.limit,
+            against_spec: self.against_spec,
+            effort: self.effort,
+            mode: self.mode,
+            nodes,
+            variables: self.variables.clone(),
+        }
     }
 
     /// The same sides over another native driver, with variables for who loads it: `None` where
@@ -155,31 +233,24 @@ impl Sides {
         driver: &Path,
         variables: &[(&str, String)],
     ) -> Result<Option<Self>, SetupError> {
-        let scratch = tempfile::Builder::new()
-            .prefix("causeway-conformance-")
-            .tempdir()
-            .map_err(io_error("no temporary directory"))?;
+        let scratch = fresh_scratch()?;
         let native_vendors = vendors_of(driver, scratch.path())?;
         let causeway = match &self.causeway {
             Target::Given { .. } => return Ok(None),
             Target::Native => Target::Native,
-            Target::Own { daemon, vendors } => Target::Own {
+            Target::Own { daemons, vendors } => Target::Own {
                 // With a slash, for the loader takes a directory by it.
-                daemon: daemon.over(
-                    with_slash(&native_vendors),
-                    scratch.path().join("logs"),
-                    variables,
-                ),
+                daemons: (1..)
+                    .zip(daemons)
+                    .map(|(number, daemon)| {
+                        let logs = scratch.path().join(format!("logs/node-{number}"));
+                        daemon.over(with_slash(&native_vendors), logs, variables)
+                    })
+                    .collect(),
                 vendors: vendors.clone(),
             },
         };
-        Ok(Some(Self {
-            native_vendors,
-            causeway,
-            scratch,
-            limit: self.limit,
-            against_spec: self.against_spec,
-        }))
+        Ok(Some(self.with(native_vendors, causeway, scratch, self.nodes)))
     }
 
     /// Runs the program on one side.
@@ -189,6 +260,7 @@ impl Sides {
         command
             .args(&launch.arguments)
             .envs(STEADY)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .envs(launch.environment.iter().map(|(name, value)| (name, value)))
             .env_remove("CAUSEWAY_CONFIG")
             .env_remove("CAUSEWAY_SERVERS")
@@ -196,11 +268,15 @@ impl Sides {
         match (side, &self.causeway) {
             (Side::Native, _) | (Side::Causeway, Target::Native) => {
                 command.env("OCL_ICD_VENDORS", with_slash(&self.native_vendors));
+                if self.nodes > 1 {
+                    command.env("POCL_DEVICES", ["pthread"].repeat(self.nodes).join(" "));
+                }
             }
-            (Side::Causeway, Target::Own { daemon, vendors }) => {
+            (Side::Causeway, Target::Own { daemons, vendors }) => {
+                let addresses: Result<Vec<_>, _> = daemons.iter().map(Daemon::address).collect();
                 command
                     .env("OCL_ICD_VENDORS", with_slash(vendors))
-                    .env("CAUSEWAY_SERVERS", daemon.address()?);
+                    .env("CAUSEWAY_SERVERS", addresses?.join(","));
             }
             (Side::Causeway, Target::Given { address, vendors }) => {
                 command
@@ -220,8 +296,8 @@ impl Sides {
     /// The parts, where the daemon is ours to start.
     pub(crate) fn parts(&self) -> Option<Parts> {
         match &self.causeway {
-            Target::Own { daemon, vendors } => Some(Parts {
-                daemon: daemon.program().to_owned(),
+            Target::Own { daemons, vendors } => Some(Parts {
+                daemon: daemons.first()?.program().to_owned(),
                 client_vendors: vendors.clone(),
                 native_vendors: self.native_vendors.clone(),
             }),
@@ -232,7 +308,7 @@ impl Sides {
     /// How our daemon died, if it has.
     pub(crate) fn obituary(&self) -> Option<String> {
         match &self.causeway {
-            Target::Own { daemon, .. } => daemon.obituary(),
+            Target::Own { daemons, .. } => daemons.iter().find_map(Daemon::obituary),
             _ => None,
         }
     }
@@ -271,6 +347,13 @@ pub(crate) fn tool() -> PathBuf {
 fn beside_runner() -> PathBuf {
     let runner = env::current_exe().unwrap_or_default();
     runner.parent().unwrap_or(Path::new(".")).to_owned()
+}
+
+fn fresh_scratch() -> Result<TempDir, SetupError> {
+    tempfile::Builder::new()
+        .prefix("causeway-conformance-")
+        .tempdir()
+        .map_err(io_error("no temporary directory"))
 }
 
 /// Loaders take a directory by its trailing slash.

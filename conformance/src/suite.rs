@@ -6,12 +6,15 @@ mod clblast;
 mod clinfo;
 mod clpeak;
 mod faults;
+mod graphs;
 mod mandelbrot;
 mod pyopencl;
 mod threads;
 
 use crate::SetupError;
 use crate::case::Case;
+use crate::mode::Mode;
+use crate::options::Options;
 use crate::programs::Programs;
 use crate::sides::Sides;
 
@@ -23,6 +26,10 @@ pub(crate) struct Suite {
     pub(crate) about: &'static str,
     /// Whether its cases run one at a time, because they measure or fill the machine.
     pub(crate) alone: bool,
+    /// Modes of several nodes that make sense for it: with `--nightly`, all are run.
+    pub(crate) modes: &'static [Mode],
+    /// Those among them that `all` runs every day.
+    pub(crate) everyday: &'static [Mode],
     /// Finds the cases.
     pub(crate) cases: fn(&Programs, &Sides) -> Result<Vec<Case>, SetupError>,
 }
@@ -33,71 +40,117 @@ pub(crate) const ALL: &[Suite] = &[
         name: "mandelbrot",
         about: "a picture drawn by a plain program: the PNG's bytes",
         alone: false,
+        modes: Mode::SEVERAL,
+        everyday: &[Mode::Second, Mode::SpanSecond],
         cases: mandelbrot::cases,
     },
     Suite {
         name: "clinfo",
         about: "every line of clinfo, with a table of the differences that are right",
         alone: false,
+        modes: &[Mode::Second],
+        everyday: &[Mode::Second],
         cases: clinfo::cases,
     },
     Suite {
         name: "api",
         about: "our C programs over OpenCL 1.2 without images: answers, data, error codes",
         alone: false,
+        modes: Mode::SEVERAL,
+        everyday: &[Mode::SpanDealt],
         cases: api::cases,
     },
     Suite {
         name: "calllog",
         about: "what reaches the fake driver: each call with the arguments given",
         alone: true,
+        modes: &[Mode::Second],
+        everyday: &[Mode::Second],
         cases: calllog::cases,
     },
     Suite {
         name: "threads",
         about: "32 threads that enqueue, map and release",
         alone: true,
+        modes: Mode::SEVERAL,
+        everyday: &[Mode::Second, Mode::SpanDealt],
         cases: threads::cases,
+    },
+    Suite {
+        name: "graphs",
+        about: "random event graphs between three nodes: never a deadlock, every status as it must be",
+        alone: true,
+        modes: &[],
+        everyday: &[],
+        cases: graphs::cases,
     },
     Suite {
         name: "faults",
         about: "what breaks: processes, networks, kernels, strangers; how soon each ends",
         alone: false,
+        modes: &[],
+        everyday: &[],
         cases: faults::cases,
     },
     Suite {
         name: "clblast",
         about: "tests and tuners of CLBlast from Debian (minutes)",
         alone: true,
+        modes: &[Mode::Second, Mode::SpanSecond],
+        everyday: &[],
         cases: clblast::cases,
     },
     Suite {
         name: "clpeak",
         about: "clpeak to its end, figures side by side (minutes)",
         alone: true,
+        modes: &[],
+        everyday: &[],
         cases: clpeak::cases,
     },
     Suite {
         name: "pyopencl",
         about: "PyOpenCL's own tests, those that pass natively (many minutes, needs PyPI)",
         alone: true,
+        modes: &[Mode::Second, Mode::Span],
+        everyday: &[],
         cases: pyopencl::cases,
     },
 ];
 
-/// The suites of these names; `all` stands for every one.
-pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static Suite>, SetupError> {
-    if names.iter().any(|name| name == "all") {
-        return Ok(ALL.iter().collect());
+/// The suites of these names, each in the modes in which it is to run; `all` stands for every one.
+pub(crate) fn chosen(
+    names: &[String],
+    options: &Options,
+) -> Result<Vec<(&'static Suite, Mode)>, SetupError> {
+    let all = names.iter().any(|name| name == "all");
+    let mut chosen = Vec::new();
+    if all {
+        for suite in ALL {
+            let modes = modes_of(suite, options, suite.everyday);
+            chosen.extend(modes.into_iter().map(|mode| (suite, mode)));
+        }
+        return Ok(chosen);
     }
-    names
-        .iter()
-        .map(|name| {
-            ALL.iter()
-                .find(|suite| suite.name == name)
-                .ok_or_else(|| SetupError::UnknownSuite(name.clone()))
-        })
-        .collect()
+    for name in names {
+        let suite = ALL
+            .iter()
+            .find(|suite| suite.name == name)
+            .ok_or_else(|| SetupError::UnknownSuite(name.clone()))?;
+        let modes = modes_of(suite, options, &[]);
+        chosen.extend(modes.into_iter().map(|mode| (suite, mode)));
+    }
+    Ok(chosen)
+}
+
+/// Those asked for that make sense for the suite; else plain, and those of the day or the night.
+fn modes_of(suite: &Suite, options: &Options, everyday: &[Mode]) -> Vec<Mode> {
+    let fits = |mode: &Mode| *mode == Mode::Plain || suite.modes.contains(mode);
+    if !options.modes.is_empty() {
+        return options.modes.iter().copied().filter(fits).collect();
+    }
+    let several = if options.nightly { suite.modes } else { everyday };
+    [&[Mode::Plain], several].concat()
 }
 
 /// Whether a program of this name is on the path.

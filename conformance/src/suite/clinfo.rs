@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::SetupError;
 use crate::case::{Case, Verdict};
+use crate::mode::Mode;
 use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 use crate::suite::on_path;
@@ -249,6 +250,10 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
 /// that speak of our platform by name.
 const RIGHT_BLOCKS: &[&str] = &["NULL platform behavior"];
 
+/// Lines in which equal devices of one native platform differ: PoCL adds the device's number to its
+/// vendor's.
+const NUMBERED: [&str; 2] = ["CL_DEVICE_VENDOR_ID\n", "Device Vendor ID\n"];
+
 pub(super) fn cases(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
     if !on_path("clinfo") {
         return Ok(vec![Case::skipped("clinfo", "clinfo is not installed")]);
@@ -284,7 +289,10 @@ fn compare(
             causeway.tail()
         )));
     }
-    let (wrong, covered) = differences(&lines(&native.stdout), &lines(&causeway.stdout), right);
+    let (mut wrong, covered) = differences(&lines(&native.stdout), &lines(&causeway.stdout), right);
+    if sides.mode != Mode::Plain {
+        wrong.retain(|told| !NUMBERED.iter().any(|part| told.contains(part)));
+    }
     Ok(if !wrong.is_empty() {
         Verdict::Failed(wrong.join("\n"))
     } else if !covered.is_empty() {
