@@ -1,7 +1,7 @@
 /*
  * Random programs over buffers that several devices share, against a model of flat memory.
  *
- *     coherence --devices N --seed S --rounds R [--computes 0] [--gates 0]
+ *     coherence --devices N --seed S --rounds R [--computes 0] [--gates 0] [--sub-rects 0]
  *
  * Program i has the seed S + i. Whatever touches the same bytes is ordered, by wait lists, in-order
  * queues or the host's waits; nothing else is. So every read has one right answer, which the model
@@ -9,6 +9,7 @@
  * device the same program runs, and the digests printed are the same. Without --computes 0 a kernel
  * of several arguments is used that the fake driver does not know. With --gates 0 user events are
  * set as soon as they are made: on some drivers blocking calls wait for a whole queue.
+ * With --sub-rects 0 rectangles are not copied between sub-buffers: PoCL 3.1 crashes on these.
  */
 #include "random.h"
 
@@ -31,6 +32,7 @@ struct root {
     cl_mem_flags flags;
     unsigned char *model;
     unsigned char *host; /* of CL_MEM_USE_HOST_PTR */
+    int view;
 };
 
 /* A buffer or a sub-buffer. */
@@ -80,7 +82,7 @@ static struct map maps[MOST_MAPS];
 static int map_count;
 static mask done, unset; /* commands known to have ended; user events still to be set */
 static u64 digest;
-static int computes, gates;
+static int computes, gates, sub_rects;
 
 static const char *const kernel_names[] = {"fake_fill_u32", "fake_add_u32", "fake_iota_u32",
                                            "fake_copy", "mingle"};
@@ -432,7 +434,11 @@ static void read_or_write_rect(int writes)
 
 static void copy_rect(void)
 {
-    const int from = some_view(), to = some_view();
+    int from = some_view(), to = some_view();
+    if (!sub_rects) {
+        from = roots[views[from].root].view;
+        to = roots[views[to].root].view;
+    }
     const size_t region[3] = {between(1, 40), between(1, 12), between(1, 3)};
     const struct box here = some_box(views[from].size, region);
     const struct box there = some_box(views[to].size, region);
@@ -463,6 +469,7 @@ int main(int argc, char **argv)
     const u64 seed = option(argc, argv, "--seed", 1);
     const u64 rounds = option(argc, argv, "--rounds", 20);
     setvbuf(stdout, NULL, _IOLBF, 0);
+    sub_rects = option(argc, argv, "--sub-rects", 1) != 0;
     gates = option(argc, argv, "--gates", 1) != 0;
     computes = option(argc, argv, "--computes", 1) != 0;
     open_devices((cl_uint)option(argc, argv, "--devices", 1));

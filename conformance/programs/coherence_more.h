@@ -361,6 +361,7 @@ static void open_root(void)
     tell("view %d: root %d, %zu bytes, flags %u", view_count, root_count, root->size,
          (unsigned)root->flags);
     const struct view view = {root->buffer, root_count++, 0, root->size};
+    root->view = view_count;
     views[view_count++] = view;
     if (root->flags == 0) {
         struct command *command = fresh("first write");

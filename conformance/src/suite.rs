@@ -5,6 +5,7 @@ mod calllog;
 mod clblast;
 mod clinfo;
 mod clpeak;
+mod coherence;
 mod faults;
 mod graphs;
 mod mandelbrot;
@@ -83,6 +84,14 @@ pub(crate) const ALL: &[Suite] = &[
         modes: &[],
         everyday: &[],
         cases: graphs::cases,
+    },
+    Suite {
+        name: "coherence",
+        about: "random programs over buffers that three nodes share, against flat memory",
+        alone: true,
+        modes: &[],
+        everyday: &[],
+        cases: coherence::cases,
     },
     Suite {
         name: "faults",
