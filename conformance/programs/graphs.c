@@ -2,7 +2,7 @@
  * Random event graphs: commands on in-order and out-of-order queues of several devices, user events
  * that are set late, in any order, some with a negative status, and waits of every kind beside it.
  *
- *     graphs --devices N --seed S --graphs G [--failing 1]
+ *     graphs --devices N --seed S --graphs G [--failing 1] [--most EVENTS]
  *
  * Graph i has the seed S + i. A model says how every event must end: a command whose wait list has a
  * failed event fails; one that only comes behind it in a queue, or behind a marker or barrier
@@ -57,7 +57,7 @@ static int line_count;
 static struct node nodes[MOST_NODES];
 static int node_count;
 static u64 unset; /* user events that this thread has still to set */
-static int failing;
+static int failing, most_nodes;
 static unsigned long commands_made, failures_seen;
 
 static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -142,10 +142,12 @@ static void describe_graph(void)
         if (nodes[i].event != NULL)
             clGetEventInfo(nodes[i].event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status,
                            &status, NULL);
-        printf("event %d (%s): status %d, %s\n", i, KIND_NAMES[nodes[i].kind], (int)status,
+        printf("event %d (%s): status %d, %s, %d of %d callbacks came\n", i,
+               KIND_NAMES[nodes[i].kind], (int)status,
                nodes[i].gates & unset ? "gated"
                : nodes[i].failed      ? "must fail"
-                                      : "must end");
+                                      : "must end",
+               nodes[i].calls, nodes[i].call_wanted);
     }
 }
 
@@ -527,7 +529,7 @@ static void run_graph(u64 seed)
     unset = 0;
     feed_watchdog(seed);
     open_queues();
-    const int size = (int)between(4, MOST_NODES - 2);
+    const int size = (int)between(4, (u64)most_nodes);
     for (int tries = 0; node_count < size && tries < 4 * size; ++tries) {
         if (node_count == 0 && chance(50))
             add_user_event();
@@ -559,6 +561,7 @@ int main(int argc, char **argv)
     const u64 graphs = option(argc, argv, "--graphs", 100);
     setvbuf(stdout, NULL, _IOLBF, 0);
     failing = option(argc, argv, "--failing", 0) != 0;
+    most_nodes = (int)option(argc, argv, "--most", MOST_NODES - 2);
     describe = describe_graph;
     open_devices((cl_uint)option(argc, argv, "--devices", 2));
     start_watchdog();
