@@ -26,12 +26,8 @@ pub(crate) enum Mode {
 
 impl Mode {
     /// All modes of several nodes.
-    pub(crate) const SEVERAL: &[Self] = &[
-        Self::Second,
-        Self::Span,
-        Self::SpanSecond,
-        Self::SpanDealt,
-    ];
+    pub(crate) const SEVERAL: &[Self] =
+        &[Self::Second, Self::Span, Self::SpanSecond, Self::SpanDealt];
 
     /// What the command line and the report call it.
     fn name(self) -> &'static str {
@@ -100,6 +96,10 @@ mod tests {
             let variables = mode.variables(2);
             assert!(variables.iter().all(|(name, _)| name != "SPAN_DEVICES"));
         }
-        assert!(Mode::SpanDealt.variables(3).contains(&("SPAN_DEVICES".into(), "3".into())));
+        assert!(
+            Mode::SpanDealt
+                .variables(3)
+                .contains(&("SPAN_DEVICES".into(), "3".into()))
+        );
     }
 }

@@ -250,7 +250,12 @@ impl Sides {
                 vendors: vendors.clone(),
             },
         };
-        Ok(Some(self.with(native_vendors, causeway, scratch, self.nodes)))
+        Ok(Some(self.with(
+            native_vendors,
+            causeway,
+            scratch,
+            self.nodes,
+        )))
     }
 
     /// Runs the program on one side.

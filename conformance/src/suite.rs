@@ -158,7 +158,11 @@ fn modes_of(suite: &Suite, options: &Options, everyday: &[Mode]) -> Vec<Mode> {
     if !options.modes.is_empty() {
         return options.modes.iter().copied().filter(fits).collect();
     }
-    let several = if options.nightly { suite.modes } else { everyday };
+    let several = if options.nightly {
+        suite.modes
+    } else {
+        everyday
+    };
     [&[Mode::Plain], several].concat()
 }
 

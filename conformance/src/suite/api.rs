@@ -77,7 +77,8 @@ fn compare(
         Mode::Plain => (native, causeway),
         _ => (without_numbers(native), without_numbers(causeway)),
     };
-    if sides.mode.spans() && !native.succeeded() && native.exit != SKIPPED && !causeway.succeeded() {
+    if sides.mode.spans() && !native.succeeded() && native.exit != SKIPPED && !causeway.succeeded()
+    {
         return Ok(Verdict::Skipped(format!(
             "no program for a context of several devices: {}",
             complaint(&native).lines().next().unwrap_or_default()

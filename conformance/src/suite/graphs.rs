@@ -37,7 +37,10 @@ const BEHAVIOURS: [(&str, &str); 2] = [
 pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
     let program = programs.path("graphs")?;
     let Some(nodes) = sides.on_nodes(NODES)? else {
-        return Ok(vec![Case::skipped("graphs", "--server names too few nodes")]);
+        return Ok(vec![Case::skipped(
+            "graphs",
+            "--server names too few nodes",
+        )]);
     };
     let nodes = Arc::new(nodes);
     let mut cases = Vec::new();
