@@ -89,7 +89,9 @@ impl Sequence {
             wait: &wait,
             is_first,
         };
-        match self.send(&command, place, work) {
+        let result = self.send(&command, place, work);
+        self.forget_named();
+        match result {
             Err(status) if status == Status::WAIT_LIST_FAILED || has_failed() => cancel(),
             result => result,
         }

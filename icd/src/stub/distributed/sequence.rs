@@ -29,6 +29,8 @@ pub(super) struct Sequence {
     // Those of them that are transfers between two sites.
     between: FxHashSet<EventId>,
     own: Vec<Own>,
+    // Events whose names were given out for a list that may not be on the wire yet.
+    named: Vec<Arc<Event>>,
     // The state of all links of which the coherence knows the routes.
     routes_of: Option<u64>,
 }
@@ -61,6 +63,7 @@ impl Sequence {
             open: FxHashMap::default(),
             between: FxHashSet::default(),
             own: sites.iter().map(|_| Own::default()).collect(),
+            named: Vec::new(),
             routes_of: None,
         }
     }
@@ -204,12 +207,13 @@ impl Sequence {
         Ok(names)
     }
 
-    /// The same for a plan's waits, added to `names`.
+    /// The same for a plan's waits, added to `names`. Their events stay until [`Sequence::forget_named`]: one that
+    /// ends meanwhile would else be released on the wire before the list that names it.
     ///
     /// # Errors
     /// As [`Sequence::names`].
     pub(super) fn add_names(
-        &self,
+        &mut self,
         waits: &[Wait],
         site: &Arc<Site>,
         names: &mut Vec<u64>,
@@ -224,8 +228,14 @@ impl Sequence {
                 Err(Status::WAIT_LIST_FAILED) if wait.needs == Needs::End => {}
                 named => drop(named?),
             }
+            self.named.push(event);
         }
         Ok(())
+    }
+
+    /// All lists whose names were asked for are on the wire.
+    pub(super) fn forget_named(&mut self) {
+        self.named.clear();
     }
 
     /// The name of an event that is complete on a site: to a marker an empty list means everything before it.
