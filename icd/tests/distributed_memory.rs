@@ -7,6 +7,7 @@ mod several;
 
 use std::ptr::{null, null_mut};
 
+use nodes::context_over;
 use opencl::*;
 use several::*;
 
@@ -327,4 +328,39 @@ fn the_same_buffer_may_be_several_arguments() {
     assert_eq!(cl.read(DELTA, buffer, 0, 4096), expected);
     release_memory(&halves);
     release_memory(&[buffer]);
+}
+
+#[test]
+fn what_another_context_still_holds_back_does_not_keep_host_memory() {
+    let cl = several();
+    // A read of a context of one site, into the memory that the others then write from.
+    let other = context_over(&cl.devices[..1]);
+    let queue = make!(clCreateCommandQueue(other, cl.devices[0], 0)).expect("a queue");
+    let source = make!(clCreateBuffer(other, 0, 4096, null_mut())).expect("a buffer");
+    let user = make!(clCreateUserEvent(other)).expect("a user event");
+    let mut bytes = pattern(3, 4096);
+    let expected = bytes.clone();
+    let mut read = null_mut();
+    ok!(clEnqueueReadBuffer(
+        queue,
+        source,
+        CL_FALSE,
+        0,
+        4096,
+        bytes.as_mut_ptr().cast(),
+        1,
+        &raw const user,
+        &raw mut read
+    ));
+    let buffer = cl.buffer(0, 4096);
+    for site in ALL {
+        cl.write(site, buffer, 0, &bytes);
+        assert_eq!(cl.read((site + 1) % 4, buffer, 0, 4096), expected);
+    }
+    ok!(clSetUserEventStatus(user, -5));
+    ok!(clFinish(queue));
+    release(&[user, read]);
+    release_memory(&[source, buffer]);
+    ok!(clReleaseCommandQueue(queue));
+    ok!(clReleaseContext(other));
 }

@@ -135,11 +135,13 @@ impl HostRanges {
         Ok(Some(event))
     }
 
-    /// The same for bytes that everything which writes them now comes before.
+    /// The same for a command of a distributed context that is being sent. What the application puts before
+    /// it has been sent, so what is still held back is of other contexts, and not waited for. Takes no lock
+    /// of a queue.
     ///
     /// # Errors
     /// As [`HostRanges::gate`].
-    pub(super) fn gate_of_all(
+    pub(super) fn gate_of_sent(
         &self,
         addresses: &Region,
         context: &Arc<Context>,
@@ -147,14 +149,22 @@ impl HostRanges {
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
-        let mut found = false;
-        self.meet(addresses, |_| found = true);
-        if !found {
+        let mut commands = Vec::new();
+        self.meet(addresses, |pending| {
+            commands.extend(pending.command.upgrade())
+        });
+        let free = commands.iter().filter(|command| !command.is_gated());
+        let free: HashSet<EventId> = free.map(|command| command.id()).collect();
+        if free.is_empty() {
             return Ok(None);
         }
         let event = Event::gate(context, false)?;
         let gate = Arc::new(Gate(event.clone()));
-        self.meet(addresses, |pending| pending.gates.push(gate.clone()));
+        self.meet(addresses, |pending| {
+            if free.contains(&pending.id) {
+                pending.gates.push(gate.clone());
+            }
+        });
         Ok(Some(event))
     }
 

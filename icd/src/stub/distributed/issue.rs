@@ -256,7 +256,8 @@ impl Sequence {
         } = write;
         let site = command.site();
         // What still writes that memory comes first.
-        let gate = HostRanges::of_process().gate(&host.addresses(), command.queue, command.wait)?;
+        let context = command.queue.context();
+        let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), context)?;
         let (id, root) = (buffer.root().id(), buffer.in_root(&region)?);
         let access = if unmaps {
             Access::unmap(id, root)

@@ -316,6 +316,10 @@ impl Sequence {
 
     /// Releases what it made.
     pub(super) fn close(self, sites: &[Arc<Site>]) {
+        // Their events held the context, so they have ended; nobody has looked since.
+        for transfer in self.between {
+            peer::end_transfer(transfer);
+        }
         for (site, own) in sites.iter().zip(self.own) {
             for queue in own.queues.into_iter().flatten() {
                 site.release(ObjectKind::Queue, queue.0);

@@ -158,7 +158,7 @@ impl Sequence {
         self.add_names(&transfer.destination_waits, to, &mut wait)?;
         let host = buffer.client_bytes(transfer.region)?;
         // Bytes that a read or map is still bringing must be there first.
-        let gate = HostRanges::of_process().gate_of_all(&host.addresses(), buffer.context())?;
+        let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), buffer.context())?;
         let is_gated = gate.is_some();
         if let Some(gate) = gate {
             wait.extend(gate.id_on(to)?);
