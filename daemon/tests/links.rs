@@ -376,6 +376,7 @@ fn what_no_client_of_ours_says_of_links_ends_its_session() {
             event,
             mirror: 9,
             link,
+            order_only: false,
         })
     };
     let mirror = |mirror| Kind::CreateMirror(CreateMirror { mirror });

@@ -114,6 +114,7 @@ impl Graph {
             event: id,
             mirror,
             link: if from == on { 0 } else { link(from, on) },
+            order_only: false,
         }));
         self.mirrors.insert((event, on), mirror);
         mirror

@@ -65,6 +65,7 @@ impl Site {
             event,
             mirror,
             link,
+            order_only: false,
         })]);
     }
 

@@ -475,6 +475,7 @@ impl Session {
             event,
             mirror,
             link,
+            order_only: false,
         })]);
         mirror
     }

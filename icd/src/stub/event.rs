@@ -84,6 +84,8 @@ struct State {
     arrived: Option<Status>,
     // Where else it is waited for, and what it is called there (distributed contexts).
     mirrors: Vec<(Arc<Site>, u64)>,
+    // The same for what comes after it in order only, and does not fail with it.
+    order_mirrors: Vec<(Arc<Site>, u64)>,
     // Let go of when it ends (distributed contexts).
     followers: Vec<Arc<dyn Follower>>,
     // Others whose ends have come and that stay until this one is visible or settled.
@@ -387,18 +389,7 @@ impl Event {
                 return Ok(Some(*mirror));
             }
         }
-        let mirror = next_id();
-        site.send(Kind::CreateMirror(CreateMirror { mirror }))?;
-        if let Some(owner) = self.site() {
-            // Whatever becomes of the direct word, the client tells the mirror as well.
-            if let Ok(link) = peer::link(owner.link(), site.link()) {
-                let _ = owner.send(Kind::TellEvent(TellEvent {
-                    event: self.id.0,
-                    mirror,
-                    link: link.0,
-                }));
-            }
-        }
+        let mirror = self.mirror_on(site, false)?;
         let ended = {
             let mut state = self.state.lock();
             state.mirrors.push((site.clone(), mirror));
@@ -409,6 +400,52 @@ impl Event {
             tell_mirror(site, mirror, status);
         }
         Ok(Some(mirror))
+    }
+
+    /// What to name in a wait list on the site to come after the event in order only: it ends well once the
+    /// event has ended, however that was, and so has all that its queue puts before it; none when that
+    /// is so. Under the lock of the context's sequence.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
+    pub(super) fn order_on(&self, site: &Arc<Site>) -> ClResult<Option<u64>> {
+        {
+            let state = self.state.lock();
+            if self.settled.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            let mut known = state.order_mirrors.iter();
+            if let Some((_, mirror)) = known.find(|(of, _)| Arc::ptr_eq(of, site)) {
+                return Ok(Some(*mirror));
+            }
+        }
+        let mirror = self.mirror_on(site, true)?;
+        let settled = {
+            let mut state = self.state.lock();
+            state.order_mirrors.push((site.clone(), mirror));
+            self.settled.load(Ordering::Acquire)
+        };
+        if settled {
+            tell_mirror(site, mirror, Status::SUCCESS);
+        }
+        Ok(Some(mirror))
+    }
+
+    fn mirror_on(&self, site: &Arc<Site>, order_only: bool) -> ClResult<u64> {
+        let mirror = next_id();
+        site.send(Kind::CreateMirror(CreateMirror { mirror }))?;
+        // Whatever becomes of the direct word, the client tells the mirror as well.
+        if let Some(owner) = self.site()
+            && let Ok(link) = peer::link(owner.link(), site.link())
+        {
+            let _ = owner.send(Kind::TellEvent(TellEvent {
+                event: self.id.0,
+                mirror,
+                link: link.0,
+                order_only,
+            }));
+        }
+        Ok(mirror)
     }
 
     /// What its wait list and barriers put before it, as far as that was gated and still exists.
@@ -479,7 +516,7 @@ impl Event {
         if let Some(finisher) = finisher {
             finisher(status, &contents);
         }
-        let (status, mut callbacks, held, arrivals) = {
+        let (status, mut callbacks, (held, order_mirrors), arrivals) = {
             let mut state = self.state.lock();
             if self.is_done() {
                 return None;
@@ -494,6 +531,11 @@ impl Event {
             }
             state.times = times.filter(|times| times[3] != 0);
             self.settled.store(settled, Ordering::Release);
+            let order_mirrors = if settled {
+                state.order_mirrors.clone()
+            } else {
+                Vec::new()
+            };
             self.status.store(status.0.min(0), Ordering::Release);
             self.count_out(&mut state);
             let held = (
@@ -503,9 +545,11 @@ impl Event {
                 std::mem::take(&mut state.followers),
             );
             let callbacks = std::mem::take(&mut state.callbacks);
-            (status, callbacks, held, std::mem::take(&mut state.arrivals))
+            let arrivals = std::mem::take(&mut state.arrivals);
+            (status, callbacks, (held, order_mirrors), arrivals)
         };
         self.changed.notify_all();
+        tell_order_mirrors(&order_mirrors);
         // As the command went through them: submitted, running, complete.
         callbacks.sort_by_key(|(registered, _)| std::cmp::Reverse(*registered));
         for (registered, callback) in callbacks {
@@ -604,6 +648,12 @@ fn cause(status: Status, parts: &[Arc<Event>]) -> Status {
     }
 }
 
+fn tell_order_mirrors(mirrors: &[(Arc<Site>, u64)]) {
+    for (site, mirror) in mirrors {
+        tell_mirror(site, *mirror, Status::SUCCESS);
+    }
+}
+
 fn tell_mirror(site: &Site, mirror: u64, status: Status) {
     // A lost session has failed every dependant already.
     let _ = site.send(Kind::SetUserEventStatus(SetUserEventStatus {
@@ -626,7 +676,8 @@ impl Drop for Event {
         if let Some(site) = self.site() {
             site.release(ObjectKind::Event, self.id.0);
         }
-        for (site, mirror) in &self.state.get_mut().mirrors {
+        let state = self.state.get_mut();
+        for (site, mirror) in state.mirrors.iter().chain(&state.order_mirrors) {
             site.release(ObjectKind::Event, *mirror);
         }
     }

@@ -317,6 +317,9 @@ pub struct TellEvent {
     /// 0: the mirror is in this worker
     #[prost(uint64, tag = "3")]
     pub link: u64,
+    /// only a good end is told: what the mirror holds back must not fail with the event
+    #[prost(bool, tag = "4")]
+    pub order_only: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -48,6 +48,8 @@ pub(crate) struct Tell {
     pub(crate) mirror: EventId,
     /// Where it is.
     pub(crate) to: To,
+    /// Whether it hears of a good end only.
+    pub(crate) order_only: bool,
 }
 
 /// Where a mirror is.
@@ -59,8 +61,16 @@ pub(crate) enum To {
 }
 
 impl Tell {
-    /// Tells it. Neither blocks nor calls the driver.
+    /// Whether it is told of such an end. After a failure the client says when what came before is over too.
+    pub(crate) fn is_for(&self, status: Status) -> bool {
+        !(self.order_only && status.is_error())
+    }
+
+    /// Tells it, if the end is for it. Neither blocks nor calls the driver.
     pub(crate) fn say(self, status: Status) {
+        if !self.is_for(status) {
+            return;
+        }
         match self.to {
             To::Here(shared) => mirrors::resolve(&shared, self.mirror, status),
             To::Peer(link) => link.say(Header::event(self.mirror, status.0)),

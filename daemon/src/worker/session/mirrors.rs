@@ -135,7 +135,11 @@ pub(crate) fn tell(shared: &Arc<Shared>, tell: &TellEvent) -> Result<(), Violati
     let event = event.ok_or_else(|| Violation::Unknown(format!("{id:?}")))?;
     let mirror = EventId(tell.mirror);
     event
-        .tell(Tell { mirror, to })
+        .tell(Tell {
+            mirror,
+            to,
+            order_only: tell.order_only,
+        })
         .map_err(|_| Violation::Malformed("too many mirrors of one event"))
 }
 
@@ -162,7 +166,7 @@ pub(crate) fn resolve(shared: &Arc<Shared>, mirror: EventId, status: Status) {
             core.graph.end(mirror, status, &mut freed);
             told
         };
-        for tell in told {
+        for tell in told.into_iter().filter(|tell| tell.is_for(status)) {
             match tell.to {
                 To::Here(_) => words.push_back(tell.mirror),
                 To::Peer(_) => tell.say(status),

@@ -222,12 +222,11 @@ impl Sequence {
             let Some(event) = self.open.get(&wait.event).and_then(Weak::upgrade) else {
                 continue;
             };
-            match event.id_on(site) {
-                Ok(Some(name)) if !names.contains(&name) => names.push(name),
-                // It had only to be over.
-                Err(Status::WAIT_LIST_FAILED) if wait.needs == Needs::End => {}
-                named => drop(named?),
-            }
+            let name = match wait.needs {
+                Needs::Success => event.id_on(site)?,
+                Needs::End => event.order_on(site)?,
+            };
+            names.extend(name.filter(|name| !names.contains(name)));
             self.named.push(event);
         }
         Ok(())

@@ -91,9 +91,16 @@ impl Event {
 
     // Everything before it is settled: what stayed with it.
     fn settle(&self) -> Vec<Arrival> {
-        let mut state = self.state.lock();
-        self.settled.store(true, Ordering::Release);
-        std::mem::take(&mut state.arrivals)
+        let (order_mirrors, arrivals) = {
+            let mut state = self.state.lock();
+            self.settled.store(true, Ordering::Release);
+            (
+                state.order_mirrors.clone(),
+                std::mem::take(&mut state.arrivals),
+            )
+        };
+        super::tell_order_mirrors(&order_mirrors);
+        arrivals
     }
 
     // Gives it back when there is nothing to stay for any more.
