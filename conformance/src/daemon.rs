@@ -76,9 +76,11 @@ impl Daemon {
         let logs = self.logs.join(format!("node-{number}"));
         let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
         daemon.variables = self.variables.clone();
-        daemon
-            .variables
-            .push(("POCL_DEVICES".to_owned(), "pthread".to_owned()));
+        let mut set = |name: &str, value: String| daemon.variables.push((name.to_owned(), value));
+        set("POCL_DEVICES", "pthread".to_owned());
+        // Nodes do not share a disk; PoCL 3.1 fails to link where two processes use one cache at once.
+        let cache = daemon.logs.with_extension("pocl-cache");
+        set("POCL_CACHE_DIR", cache.display().to_string());
         daemon
     }
 

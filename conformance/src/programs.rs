@@ -11,6 +11,7 @@ use crate::{SetupError, io_error};
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
 
 /// A directory of built programs. `api/buffer.c` becomes `api-buffer`.
+#[derive(Clone)]
 pub(crate) struct Programs {
     directory: PathBuf,
 }

@@ -102,6 +102,14 @@ pub(crate) const ALL: &[Suite] = &[
         cases: faults::cases,
     },
     Suite {
+        name: "hosts",
+        about: "several hosts for real: bytes on each link, cuts between nodes, a node lost (root)",
+        alone: true,
+        modes: &[],
+        everyday: &[],
+        cases: faults::hosts,
+    },
+    Suite {
         name: "clblast",
         about: "tests and tuners of CLBlast from Debian (minutes)",
         alone: true,

@@ -10,6 +10,7 @@
 //! what is no fault (`api`, `threads`). `CONFORMANCE_FAULTS_LONG=1` stops clients for 30 s, not 12.
 
 mod deaths;
+mod hosts;
 mod interrupt;
 mod kernels;
 mod network;
@@ -36,6 +37,9 @@ const LOST: &str = "CL_DEVICE_NOT_AVAILABLE";
 /// Why a case fails.
 #[derive(Debug, thiserror::Error)]
 enum Wrong {
+    /// It does not fail: it cannot be had here.
+    #[error("{0}")]
+    Skipped(String),
     #[error("{0}")]
     Found(String),
     #[error(transparent)]
@@ -111,7 +115,21 @@ const FAULTS: &[(&str, Fault)] = &[
 ];
 
 pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
-    let skipped = |reason: String| Ok(vec![Case::skipped("faults", reason)]);
+    cases_of("faults", FAULTS, programs, sides)
+}
+
+/// The suite `hosts`: what crosses the links between several hosts, and what breaks there.
+pub(super) fn hosts(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
+    cases_of("hosts", hosts::CASES, programs, sides)
+}
+
+fn cases_of(
+    suite: &'static str,
+    faults: &[(&str, Fault)],
+    programs: &Programs,
+    sides: &Sides,
+) -> Result<Vec<Case>, SetupError> {
+    let skipped = |reason: String| Ok(vec![Case::skipped(suite, reason)]);
     if !fake_driver().exists() {
         return skipped(format!("there is no {}", fake_driver().display()));
     }
@@ -121,11 +139,14 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
     let stage = Arc::new(stage);
     let case = |(name, fault): &(&str, Fault)| {
         let (stage, fault) = (stage.clone(), *fault);
-        Case::new(format!("faults/{name}"), move |_| {
-            Ok(fault(&stage).unwrap_or_else(|wrong| Verdict::Failed(wrong.to_string())))
+        Case::new(format!("{suite}/{name}"), move |_| {
+            Ok(fault(&stage).unwrap_or_else(|wrong| match wrong {
+                Wrong::Skipped(reason) => Verdict::Skipped(reason),
+                wrong => Verdict::Failed(wrong.to_string()),
+            }))
         })
     };
-    Ok(FAULTS.iter().map(case).collect())
+    Ok(faults.iter().map(case).collect())
 }
 
 /// The end of a fault: what was seen, and the time since it began, which must be below the limit.

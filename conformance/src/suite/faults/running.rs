@@ -105,10 +105,20 @@ impl Running {
         argument: &str,
         way: &Way<'_>,
     ) -> Result<Self, Wrong> {
+        Self::with(stage, program, &[argument], way)
+    }
+
+    /// Starts another program, with arguments.
+    pub(super) fn with(
+        stage: &Stage,
+        program: &Path,
+        arguments: &[&str],
+        way: &Way<'_>,
+    ) -> Result<Self, Wrong> {
         let place = stage.place()?;
         let mut command = command_on(way.host, program);
         command
-            .arg(argument)
+            .args(arguments)
             .env("OCL_ICD_VENDORS", stage.client_vendors.join(""))
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")

@@ -40,6 +40,8 @@ pub(super) struct Stage {
     pub(super) program: PathBuf,
     /// The one that loads OpenCL by hand.
     pub(super) loader: PathBuf,
+    /// All of them.
+    pub(super) programs: Programs,
     directory: PathBuf,
 }
 
@@ -66,6 +68,7 @@ impl Stage {
             fake_vendors: vendors_of(&fake_driver(), &directory)?,
             program: programs.path("faults")?,
             loader: programs.path("faults_dlclose")?,
+            programs: programs.clone(),
             directory,
         }))
     }

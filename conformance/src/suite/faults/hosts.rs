@@ -1,0 +1,359 @@
+//! Several hosts for real: how many bytes cross each link, and what breaks between two nodes.
+//!
+//! Each case has a network of its own (`causeway-network`): host 0 is the client's, a node on each of the
+//! others. What is counted arrived at a host, with all headers. Invariant: a case knows what must cross
+//! each link, and the rest of the network is checked to have stayed quiet.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use causeway_network::{Builder, Network, Rate, Shape, Traffic};
+
+use super::running::{Ended, Running};
+use super::stage::{Driver, LOOK, Node, PATIENCE, Stage, Way};
+use super::{Fault, Wrong, in_time};
+use crate::case::Verdict;
+use crate::process::Exit;
+
+/// All of them.
+pub(super) const CASES: &[(&str, Fault)] = &[
+    ("bytes-ping-pong", ping_pong),
+    ("bytes-const-on-8-nodes", constant),
+    ("bytes-halves", halves),
+    ("bytes-rectangles", rectangles),
+    ("no-path-between-nodes", no_path),
+    ("one-way-between-nodes", one_way),
+    ("one-way-back-between-nodes", one_way_back),
+    ("link-cut-in-a-transfer", cut_in_a_transfer),
+    ("node-killed", node_killed),
+    ("node-unplugged", node_unplugged),
+    ("delayed-coherence", delayed_coherence),
+    ("delayed-graphs", delayed_graphs),
+];
+
+const MIB: u64 = 1 << 20;
+
+/// What calls, completions and acknowledgements may amount to where no data moves.
+const QUIET: u64 = MIB;
+
+/// The client and its nodes, at work.
+struct Scene {
+    program: Running,
+    nodes: Vec<Node>,
+    network: Network,
+}
+
+impl Scene {
+    /// `programs/hosts.c`, on a network of the client and so many nodes.
+    fn hosts(stage: &Stage, nodes: usize, arguments: &[&str]) -> Result<Self, Wrong> {
+        let builder = Network::builder().hosts(1 + nodes);
+        Self::open(stage, builder, nodes, |_| Ok(()), "hosts", arguments)
+    }
+
+    fn open(
+        stage: &Stage,
+        builder: Builder,
+        nodes: usize,
+        prepare: impl FnOnce(&Network) -> Result<(), Wrong>,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Self, Wrong> {
+        let network = match builder.build() {
+            Err(error) if error.is_unavailable() => return Err(Wrong::Skipped(error.to_string())),
+            network => network?,
+        };
+        prepare(&network)?;
+        let fake = Driver::Fake("kernel.fails.fail = -5");
+        let nodes = (1..=nodes)
+            .map(|host| Node::start_on(stage, fake, Some(network.host(host))))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut way = Way::to(nodes[0].address()).from(network.host(0));
+        for node in &nodes[1..] {
+            way = way.and(node.address());
+        }
+        let program = stage.programs.path(program)?;
+        let program = Running::with(stage, &program, arguments, &way)?;
+        Ok(Self {
+            program,
+            nodes,
+            network,
+        })
+    }
+
+    /// Waits for a place; what has crossed the links since the network was made.
+    fn at(&mut self, place: &str) -> Result<Traffic, Wrong> {
+        self.program.until(place)?;
+        Ok(self.network.traffic()?)
+    }
+
+    /// Lets it go on to the next place; what crossed the links on the way.
+    fn on_to(&mut self, place: &str) -> Result<Traffic, Wrong> {
+        let before = self.network.traffic()?;
+        self.program.go_on()?;
+        Ok(self.at(place)?.since(&before))
+    }
+
+    /// Lets it go on to its end, which must say this.
+    fn finish(mut self, says: &str) -> Result<Ended, Wrong> {
+        self.program.go_on()?;
+        let end = self.program.end(PATIENCE)?;
+        end.assert_said(says)?;
+        Ok(end)
+    }
+}
+
+/// That so many bytes crossed each link named, and nearly nothing the others.
+fn assert_moved(
+    place: &str,
+    traffic: &Traffic,
+    wanted: &[((usize, usize), u64)],
+) -> Result<String, Wrong> {
+    let mut told = Vec::new();
+    for from in 0..traffic.hosts() {
+        for to in (0..traffic.hosts()).filter(|to| *to != from) {
+            let bytes = traffic.bytes(from, to);
+            let wanted = wanted.iter().find(|(link, _)| *link == (from, to));
+            let wanted = wanted.map_or(0, |(_, bytes)| *bytes);
+            // Headers are a twentieth, and acknowledgements of the other direction are small.
+            let most = wanted + wanted / 10 + QUIET;
+            if bytes < wanted || bytes > most {
+                return Err(Wrong::new(format!(
+                    "{place}: {bytes} bytes crossed from host {from} to {to}, not {wanted}"
+                )));
+            }
+            if wanted > 0 {
+                told.push(format!("{from}→{to} {:.1} MiB", bytes as f64 / MIB as f64));
+            }
+        }
+    }
+    Ok(format!("{place}: {}", told.join(", ")))
+}
+
+fn ping_pong(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut scene = Scene::hosts(stage, 2, &["pingpong", "64", "4"])?;
+    scene.at("filled")?;
+    let moved = scene.on_to("stepped")?;
+    let told = assert_moved(
+        "4 steps of 64 MiB",
+        &moved,
+        &[((1, 2), 128 * MIB), ((2, 1), 128 * MIB)],
+    )?;
+    scene.finish("first 11, last 11")?;
+    Ok(Verdict::Noted(told))
+}
+
+fn constant(stage: &Stage) -> Result<Verdict, Wrong> {
+    const NODES: usize = 8;
+    let mut scene = Scene::hosts(stage, NODES, &["const", "16", "8"])?;
+    let before = scene.at("opened")?;
+    scene.on_to("written")?;
+    scene.on_to("read")?;
+    let moved = scene.network.traffic()?.since(&before);
+    let from_client: u64 = (1..=NODES).map(|node| moved.bytes(0, node)).sum();
+    let to_nodes: u64 = (1..=NODES)
+        .flat_map(|from| (1..=NODES).map(move |to| (from, to)))
+        .filter(|(from, to)| from != to)
+        .map(|(from, to)| moved.bytes(from, to))
+        .sum();
+    let back: u64 = (1..=NODES).map(|node| moved.bytes(node, 0)).sum();
+    let others = (NODES as u64 - 1) * 16 * MIB;
+    let fits = |bytes, wanted| (wanted..=wanted + wanted / 10 + 2 * QUIET).contains(&bytes);
+    if !fits(from_client, 16 * MIB) || !fits(to_nodes, others) || back > 2 * QUIET {
+        return Err(Wrong::new(format!(
+            "{from_client} bytes from the client, {to_nodes} between nodes, {back} to the client"
+        )));
+    }
+    let most = (1..=NODES)
+        .map(|from| (1..=NODES).filter(|to| *to != from).map(|to| moved.bytes(from, to)).sum())
+        .max()
+        .unwrap_or(0_u64);
+    scene.finish("8 devices right")?;
+    let mib = |bytes: u64| bytes as f64 / MIB as f64;
+    Ok(Verdict::Noted(format!(
+        "16 MiB for 8 nodes: {:.1} MiB from the client, {:.1} between nodes, {:.1} from the busiest",
+        mib(from_client),
+        mib(to_nodes),
+        mib(most)
+    )))
+}
+
+fn halves(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut scene = Scene::hosts(stage, 2, &["halves", "32"])?;
+    scene.at("opened")?;
+    let apart = assert_moved("halves apart", &scene.on_to("halves")?, &[])?;
+    let whole = assert_moved(
+        "the whole on one",
+        &scene.on_to("whole")?,
+        &[((2, 1), 16 * MIB)],
+    )?;
+    let piece = assert_moved("a piece back", &scene.on_to("piece")?, &[((1, 2), 4 * MIB)])?;
+    scene.finish("words 9 10 10")?;
+    Ok(Verdict::Noted([apart, whole, piece].join("; ")))
+}
+
+fn rectangles(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut scene = Scene::hosts(stage, 2, &["rects", "32"])?;
+    scene.at("opened")?;
+    let written = assert_moved(
+        "half rows written",
+        &scene.on_to("written")?,
+        &[((0, 1), 16 * MIB), ((0, 2), 16 * MIB)],
+    )?;
+    let copied = assert_moved("copied in place", &scene.on_to("copied")?, &[])?;
+    let gathered = assert_moved(
+        "gathered",
+        &scene.on_to("done")?,
+        &[((1, 0), 16 * MIB), ((2, 0), 16 * MIB)],
+    )?;
+    scene.finish("gathered right")?;
+    Ok(Verdict::Noted([written, copied, gathered].join("; ")))
+}
+
+fn no_path(stage: &Stage) -> Result<Verdict, Wrong> {
+    let begin = Instant::now();
+    let builder = Network::builder().hosts(3);
+    let cut = |network: &Network| Ok(network.link(1, 2).cut()?);
+    let mut scene = Scene::open(stage, builder, 2, cut, "hosts", &["pingpong", "8", "2"])?;
+    scene.at("filled")?;
+    let moved = scene.on_to("stepped")?;
+    let told = assert_moved(
+        "through the client",
+        &moved,
+        &[
+            ((1, 0), 8 * MIB),
+            ((0, 2), 8 * MIB),
+            ((2, 0), 8 * MIB),
+            ((0, 1), 8 * MIB),
+        ],
+    )?;
+    let end = scene.finish("first 9, last 9")?;
+    let said = end.warned.lines().filter(|line| line.contains("cannot reach each other"));
+    if said.count() != 1 {
+        return Err(end.wrong("its log should say once that there is no path"));
+    }
+    in_time(told, begin.elapsed(), PATIENCE)
+}
+
+fn one_way(stage: &Stage) -> Result<Verdict, Wrong> {
+    refused(stage, 1, 2)
+}
+
+fn one_way_back(stage: &Stage) -> Result<Verdict, Wrong> {
+    refused(stage, 2, 1)
+}
+
+/// One node cannot dial the other: the other dials.
+fn refused(stage: &Stage, from: usize, to: usize) -> Result<Verdict, Wrong> {
+    let builder = Network::builder().hosts(3);
+    let refuse = |network: &Network| Ok(network.one_way(from, to).refuse_dialling()?);
+    let mut scene = Scene::open(stage, builder, 2, refuse, "hosts", &["pingpong", "8", "2"])?;
+    scene.at("filled")?;
+    let moved = scene.on_to("stepped")?;
+    let links = [((1, 2), 8 * MIB), ((2, 1), 8 * MIB)];
+    let told = assert_moved("dialled the other way", &moved, &links)?;
+    scene.finish("first 9, last 9")?;
+    Ok(Verdict::Noted(told))
+}
+
+fn cut_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
+    // 64 MiB take five seconds.
+    let slow = Shape {
+        rate: Some(Rate::mbit(100)),
+        ..Shape::default()
+    };
+    let builder = Network::builder().hosts(3).link(1, 2, slow);
+    let mut scene = Scene::open(
+        stage,
+        builder,
+        2,
+        |_| Ok(()),
+        "hosts",
+        &["pingpong", "64", "1"],
+    )?;
+    let before = scene.at("filled")?;
+    scene.program.go_on()?;
+    let patience = Instant::now() + PATIENCE;
+    while scene.network.traffic()?.since(&before).bytes(1, 2) < 2 * MIB {
+        if Instant::now() > patience {
+            return Err(Wrong::new("no transfer between the nodes has begun"));
+        }
+        thread::sleep(LOOK);
+    }
+    let begin = Instant::now();
+    scene.network.link(1, 2).cut()?;
+    let end = scene.program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.saw()?.to_owned();
+    for node in &mut scene.nodes {
+        node.assert_alive()?;
+    }
+    in_time(saw, took, Duration::from_secs(30))
+}
+
+fn node_killed(stage: &Stage) -> Result<Verdict, Wrong> {
+    node_lost(stage, |scene| {
+        for worker in scene.nodes[1].workers() {
+            worker.kill();
+        }
+        scene.nodes[1].kill()
+    })
+}
+
+fn node_unplugged(stage: &Stage) -> Result<Verdict, Wrong> {
+    node_lost(stage, |scene| Ok(scene.network.host(2).unplug()?))
+}
+
+/// One of three nodes goes: what only it held is gone and says so, all else goes on.
+fn node_lost(
+    stage: &Stage,
+    lose: impl FnOnce(&mut Scene) -> Result<(), Wrong>,
+) -> Result<Verdict, Wrong> {
+    let mut scene = Scene::hosts(stage, 3, &["lost", "8"])?;
+    scene.at("placed")?;
+    lose(&mut scene)?;
+    let begin = Instant::now();
+    scene.program.go_on()?;
+    let end = scene.program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    end.assert_said("other half 1, shared 4, kept 3")?;
+    end.assert_said("after: kept 4, only 9")?;
+    let lost = end.said.iter().find(|line| line.starts_with("of the lost half: "));
+    match lost {
+        Some(line) if !line.ends_with(": 0") => in_time(line, took, Duration::from_secs(15)),
+        _ => Err(end.wrong("a read of what is lost should fail")),
+    }
+}
+
+fn delayed_coherence(stage: &Stage) -> Result<Verdict, Wrong> {
+    delayed(
+        stage,
+        "coherence",
+        &["--devices", "3", "--rounds", "25", "--computes", "0"],
+    )
+}
+
+fn delayed_graphs(stage: &Stage) -> Result<Verdict, Wrong> {
+    delayed(
+        stage,
+        "graphs",
+        &["--devices", "3", "--graphs", "60", "--failing", "1"],
+    )
+}
+
+/// A random program of ours where every packet takes a while, and not the same.
+fn delayed(stage: &Stage, program: &str, arguments: &[&str]) -> Result<Verdict, Wrong> {
+    let late = Shape {
+        delay: Duration::from_millis(3),
+        jitter: Duration::from_millis(2),
+        ..Shape::default()
+    };
+    let builder = Network::builder().hosts(4).every_link(late).seed(5);
+    let mut scene = Scene::open(stage, builder, 3, |_| Ok(()), program, arguments)?;
+    let end = scene.program.end(3 * PATIENCE)?;
+    match end.exit {
+        Exit::Code(0) => Ok(Verdict::Noted(
+            end.said.last().cloned().unwrap_or_default(),
+        )),
+        _ => Err(end.wrong("it should end well")),
+    }
+}
