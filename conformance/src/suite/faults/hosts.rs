@@ -164,7 +164,12 @@ fn constant(stage: &Stage) -> Result<Verdict, Wrong> {
         )));
     }
     let most = (1..=NODES)
-        .map(|from| (1..=NODES).filter(|to| *to != from).map(|to| moved.bytes(from, to)).sum())
+        .map(|from| {
+            (1..=NODES)
+                .filter(|to| *to != from)
+                .map(|to| moved.bytes(from, to))
+                .sum()
+        })
         .max()
         .unwrap_or(0_u64);
     scene.finish("8 devices right")?;
@@ -227,7 +232,10 @@ fn no_path(stage: &Stage) -> Result<Verdict, Wrong> {
         ],
     )?;
     let end = scene.finish("first 9, last 9")?;
-    let said = end.warned.lines().filter(|line| line.contains("cannot reach each other"));
+    let said = end
+        .warned
+        .lines()
+        .filter(|line| line.contains("cannot reach each other"));
     if said.count() != 1 {
         return Err(end.wrong("its log should say once that there is no path"));
     }
@@ -317,7 +325,10 @@ fn node_lost(
     let took = begin.elapsed();
     end.assert_said("other half 1, shared 4, kept 3")?;
     end.assert_said("after: kept 4, only 9")?;
-    let lost = end.said.iter().find(|line| line.starts_with("of the lost half: "));
+    let lost = end
+        .said
+        .iter()
+        .find(|line| line.starts_with("of the lost half: "));
     match lost {
         Some(line) if !line.ends_with(": 0") => in_time(line, took, Duration::from_secs(15)),
         _ => Err(end.wrong("a read of what is lost should fail")),
@@ -351,9 +362,7 @@ fn delayed(stage: &Stage, program: &str, arguments: &[&str]) -> Result<Verdict, 
     let mut scene = Scene::open(stage, builder, 3, |_| Ok(()), program, arguments)?;
     let end = scene.program.end(3 * PATIENCE)?;
     match end.exit {
-        Exit::Code(0) => Ok(Verdict::Noted(
-            end.said.last().cloned().unwrap_or_default(),
-        )),
+        Exit::Code(0) => Ok(Verdict::Noted(end.said.last().cloned().unwrap_or_default())),
         _ => Err(end.wrong("it should end well")),
     }
 }
