@@ -56,12 +56,20 @@ fn steady_sending_allocates_nothing_on_the_calling_thread() {
             session.send(&command(i)).unwrap();
         }
     };
-    // Both buffers grow to what they need, whoever writes.
+    // Both buffers grow to what they need, whoever writes; on a busy machine that shows only when nobody has
+    // written for a while. They have a largest size, so at last a flood allocates nothing.
+    let mut floods = 1;
     flood(100_000);
-    let before = COUNT.get();
-    flood(100_000);
-    session.flush().unwrap();
-    assert_eq!(COUNT.get() - before, 0);
+    loop {
+        let before = COUNT.get();
+        flood(100_000);
+        session.flush().unwrap();
+        floods += 1;
+        if COUNT.get() == before {
+            break;
+        }
+        assert!(floods < 20, "every flood allocates");
+    }
     drop((node, session));
-    assert_eq!(reader.join().unwrap(), 200_000);
+    assert_eq!(reader.join().unwrap(), floods * 100_000);
 }
