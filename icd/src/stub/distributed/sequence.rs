@@ -6,10 +6,11 @@
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{
-    CreateMirror, CreateQueue, Enqueue, ObjectKind, SetUserEventStatus, command::Kind,
+    CreateMirror, CreateQueue, Enqueue, Marker, ObjectKind, SetUserEventStatus, command::Kind,
     enqueue::Operation,
 };
 use causeway_proto::id::{EventId, MemoryId, QueueId};
+use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{
     CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROPERTIES,
 };
@@ -226,9 +227,12 @@ impl Sequence {
                 Needs::Success => event.id_on(site)?,
                 Needs::End => event.order_on(site)?,
             };
-            names.extend(name.filter(|name| !names.contains(name)));
+            names.extend(name);
             self.named.push(event);
         }
+        // Some may be the application's own.
+        names.sort_unstable();
+        names.dedup();
         Ok(())
     }
 
@@ -294,6 +298,7 @@ impl Sequence {
         wait: Vec<u64>,
         operation: Operation,
     ) -> ClResult {
+        let wait = self.fold(site, event, wait)?;
         self.open(event);
         let link = site.link();
         link.expect(event.clone());
@@ -311,6 +316,24 @@ impl Sequence {
         }
         event.submitted();
         Ok(())
+    }
+
+    // A list longer than a command takes, what the plan adds included, is waited for by markers, which are
+    // waited for in its place.
+    fn fold(&mut self, site: &Arc<Site>, event: &Arc<Event>, wait: Vec<u64>) -> ClResult<Vec<u64>> {
+        if wait.len() <= MAX_LIST {
+            return Ok(wait);
+        }
+        let queue = self.own_queue(site, Way::In)?;
+        let mut markers = Vec::new();
+        for part in wait.chunks(MAX_LIST) {
+            let marker = Event::of_part(event.context(), site, Vec::new(), None);
+            let operation = Operation::Marker(Marker {});
+            self.enqueue(site, queue, &marker, part.to_vec(), operation)?;
+            markers.push(marker.id().0);
+            self.named.push(marker);
+        }
+        Ok(markers)
     }
 
     /// Releases what it made.
