@@ -99,6 +99,7 @@ pub(crate) struct Engine {
     incoming: Mutex<HashMap<EventId, Arc<dyn Incoming>, ById>>,
     peers: Peers,
     paths: Mutex<HashMap<LinkId, Arc<Path>, ById>>,
+    turns: direct::Turns,
     jobs: Mutex<Jobs>,
     wake: Condvar,
     lanes: Mutex<Vec<TcpStream>>,

@@ -19,7 +19,7 @@ use crate::worker::session::run::watch;
 
 /// A read out of a mapping.
 pub(in crate::bulk) struct DirectRead {
-    mapped: Mapped,
+    mapped: Arc<Mapped>,
     total: u64,
     state: Mutex<Sending>,
 }
@@ -60,6 +60,7 @@ impl Listener for DirectRead {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
+        self.mapped.ended(status);
         if status.is_error() {
             self.mapped.transfer.fail_later(status, String::new());
             return;

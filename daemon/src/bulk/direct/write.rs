@@ -18,7 +18,7 @@ use crate::worker::session::run::watch;
 
 /// A write into a mapping.
 struct DirectWrite {
-    mapped: Mapped,
+    mapped: Arc<Mapped>,
     total: u64,
     state: Mutex<Receiving>,
 }
@@ -58,6 +58,7 @@ impl Listener for DirectWrite {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
+        self.mapped.ended(status);
         if status.is_error() {
             self.mapped.transfer.fail_later(status, String::new());
             return;
@@ -97,8 +98,7 @@ impl DirectWrite {
         if let Some(why) = why
             && self.mapped.first_to_end()
         {
-            let _ = self.mapped.give_back();
-            self.mapped.transfer.fail(why.status, why.message);
+            self.mapped.abandon(why.status, why.message);
         }
     }
 
