@@ -323,7 +323,9 @@ impl Event {
 
     /// The command needs these of our own: their ends come before its own, and a failure of one is its own.
     pub(super) fn consists_of(&self, parts: &[Arc<Event>]) {
-        self.state.lock().parts.extend_from_slice(parts);
+        if !parts.is_empty() {
+            self.state.lock().parts.extend_from_slice(parts);
+        }
     }
 
     /// Lets go of it when the command has ended: at once, if it has.

@@ -176,7 +176,10 @@ impl Distributed {
     /// `CL_DEVICE_NOT_AVAILABLE` in a child of fork.
     pub(super) fn add_buffer(&self, buffer: &Arc<Buffer>, contents: Contents) -> ClResult {
         transport::check_not_forked()?;
-        self.state.lock().sequence.add(buffer, contents);
+        let mut state = self.state.lock();
+        // A program may make and release buffers without a command between.
+        self.settle(&mut state.sequence);
+        state.sequence.add(buffer, contents);
         Ok(())
     }
 
