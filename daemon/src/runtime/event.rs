@@ -86,6 +86,12 @@ impl Event {
         }
     }
 
+    /// Whether the driver has said that the command ended, and well.
+    #[must_use]
+    pub fn has_succeeded(&self) -> bool {
+        self.has_ended() && self.status() == Some(CL_COMPLETE)
+    }
+
     /// Whether the driver has said that the command ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {

@@ -142,8 +142,8 @@ impl Pieces {
         if self.first.is_none() {
             self.first = events.first().map(Arc::clone);
         }
-        // Thousands of unreleased events slow some drivers down.
-        self.events.retain(|e| !e.has_ended());
+        // Thousands of unreleased events slow some drivers down. One that failed stays, for the marker.
+        self.events.retain(|e| !e.has_succeeded());
         self.events.append(events);
         self.enqueued += 1;
     }
@@ -158,10 +158,15 @@ fn passed(transfer: &Transfer, pieces: &Pieces) {
     let command = &transfer.command;
     let mut runner = Runner::new(&transfer.shared);
     runner.touch(&transfer.queue);
-    let marker = transfer
-        .queue
-        .native()
-        .and_then(|queue| queue.marker(&pieces.events.iter().map(|e| &**e).collect()));
+    // Drivers differ in what they make of a list with an event that has failed.
+    let has_failed = |event: &Arc<Event>| event.has_ended() && !event.has_succeeded();
+    let native = if pieces.events.iter().any(has_failed) {
+        Err(Status::OUT_OF_RESOURCES)
+    } else {
+        transfer.queue.native()
+    };
+    let marker =
+        native.and_then(|queue| queue.marker(&pieces.events.iter().map(|e| &**e).collect()));
     if let (Some(first), Some(last)) = (&pieces.first, pieces.events.last()) {
         command.began(Arc::clone(first));
         command.closed(Arc::clone(last));
