@@ -22,7 +22,7 @@ const NODES: usize = 3;
 const SHARE: u32 = 500;
 
 /// One in so many graphs also runs over the system's driver.
-const NATIVE_SHARE: u32 = 20;
+const NATIVE_SHARE: u32 = 40;
 
 /// How the fake driver behaves: name, settings.
 const BEHAVIOURS: [(&str, &str); 2] = [
