@@ -407,6 +407,46 @@ static void close_program(void)
     }
 }
 
+static void expect_all(cl_command_queue queue, cl_mem buffer, unsigned char value)
+{
+    unsigned char bytes[4096];
+    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof bytes, bytes, 0, NULL, NULL));
+    for (size_t i = 0; i < sizeof bytes; ++i)
+        if (bytes[i] != value)
+            wrong("byte %zu beside a gated writer is %02x, must be %02x", i, bytes[i], value);
+}
+
+/*
+ * A writer behind an unset user event, and others that read the buffer on another queue, so on another
+ * device where there is one: they must not wait for it, and find the bytes that were there before.
+ */
+static void read_beside_a_gated_writer(void)
+{
+    cl_int status;
+    const unsigned char old = 0x11, new = 0x22;
+    const int reader = (int)between(1, QUEUES - 1);
+    cl_event gate = clCreateUserEvent(context, &status);
+    OK(status);
+    cl_mem buffer = clCreateBuffer(context, 0, 4096, NULL, &status);
+    OK(status);
+    cl_mem other = clCreateBuffer(context, 0, 4096, NULL, &status);
+    OK(status);
+    tell("a gated writer on queue 0, readers on queue %d", reader);
+    OK(clEnqueueFillBuffer(queues[0], buffer, &old, 1, 0, 4096, 0, NULL, NULL));
+    OK(clFinish(queues[0]));
+    OK(clEnqueueFillBuffer(queues[0], buffer, &new, 1, 0, 4096, 1, &gate, NULL));
+    expect_all(queues[reader], buffer, old);
+    OK(clEnqueueCopyBuffer(queues[reader], buffer, other, 0, 0, 4096, 0, NULL, NULL));
+    OK(clFinish(queues[reader]));
+    OK(clSetUserEventStatus(gate, CL_COMPLETE));
+    OK(clFinish(queues[0]));
+    expect_all(queues[reader], buffer, new);
+    expect_all(queues[reader], other, old);
+    OK(clReleaseMemObject(buffer));
+    OK(clReleaseMemObject(other));
+    OK(clReleaseEvent(gate));
+}
+
 static void run_program(u64 seed)
 {
     numbers = seed;
@@ -427,6 +467,8 @@ static void run_program(u64 seed)
     set_gates(~(mask)0);
     for (int q = 0; q < QUEUES; ++q)
         OK(clFinish(queues[q]));
+    if (gates && seed % 4 == 0)
+        read_beside_a_gated_writer();
     const int made = command_count;
     close_program();
     printf("seed %llu: %d commands, digest %016llx\n", (unsigned long long)seed, made,
