@@ -132,7 +132,7 @@ impl Options {
         Effort {
             seed: self.seed,
             graphs: self.graphs.unwrap_or(most(400, 10_000)),
-            rounds: self.rounds.unwrap_or(most(200, 5_000)),
+            rounds: self.rounds.unwrap_or(most(120, 5_000)),
         }
     }
 
