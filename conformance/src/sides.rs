@@ -25,6 +25,8 @@ pub(crate) const STEADY: [(&str, &str); 1] = [("POCL_MEMORY_LIMIT", "4")];
 pub(crate) enum Side {
     /// The node's own.
     Native,
+    /// The node's own with one device, whatever the mode.
+    NativeAlone,
     /// Causeway's.
     Causeway,
 }
@@ -261,16 +263,23 @@ impl Sides {
     /// Runs the program on one side.
     pub(crate) fn run(&self, side: Side, launch: &Launch) -> Result<Finished, SetupError> {
         let directory = launch.directory.as_deref().unwrap_or(self.scratch.path());
+        let mode = match side {
+            Side::NativeAlone => &[],
+            _ => self.variables.as_slice(),
+        };
         let mut command = Command::new(&launch.program);
         command
             .args(&launch.arguments)
             .envs(STEADY)
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(mode.iter().map(|(name, value)| (name, value)))
             .envs(launch.environment.iter().map(|(name, value)| (name, value)))
             .env_remove("CAUSEWAY_CONFIG")
             .env_remove("CAUSEWAY_SERVERS")
             .current_dir(directory);
         match (side, &self.causeway) {
+            (Side::NativeAlone, _) => {
+                command.env("OCL_ICD_VENDORS", with_slash(&self.native_vendors));
+            }
             (Side::Native, _) | (Side::Causeway, Target::Native) => {
                 command.env("OCL_ICD_VENDORS", with_slash(&self.native_vendors));
                 if self.nodes > 1 {
