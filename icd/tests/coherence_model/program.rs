@@ -58,6 +58,8 @@ pub(crate) struct Program {
     pub(crate) oracle: Oracle,
     pub(crate) faults: Faults,
     pub(crate) sites: usize,
+    /// How far commands get between two calls.
+    pub(crate) eagerness: usize,
     pub(crate) lost: [bool; PLACES],
     pub(crate) mapped: Option<Mapped>,
     /// Stamps of the flat memory; 0 is undefined.
@@ -112,13 +114,16 @@ impl Program {
             rows: choices.between(0, 6) as u64,
             pieces: choices.between(1, 30),
         };
+        let most = choices.between(1, PLACES - 1);
         let mut program = Program {
             coherence: Coherence::with_limits(limits),
             limits,
             machine: Machine::new(faults.strict),
             oracle: Oracle::default(),
             faults,
-            sites: choices.between(1, PLACES - 1),
+            // Few more often than many: they meet more often.
+            sites: choices.between(1, most),
+            eagerness: choices.between(1, 6),
             lost: [false; PLACES],
             mapped: None,
             flat: [[0; 64]; BUFFERS],

@@ -26,10 +26,10 @@ impl Program {
             16 => self.disturb(choices),
             _ => {}
         }
-        for _ in 0..choices.below(6) {
+        for _ in 0..choices.below(self.eagerness) {
             self.machine.step(choices);
         }
-        for _ in 0..choices.below(4).min(self.machine.news.len()) {
+        for _ in 0..choices.below(self.eagerness).min(self.machine.news.len()) {
             let at = choices.below(self.machine.news.len());
             self.learn(at);
         }
