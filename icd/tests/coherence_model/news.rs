@@ -61,7 +61,7 @@ impl Program {
         let mut coherence = std::mem::take(&mut self.coherence);
         coherence.commit_gather(&gather, &events, &self.is_done());
         self.coherence = coherence;
-        self.remember(&call, end);
+        self.remember(&call, end, end);
     }
 
     /// See [`Coherence::forget_client_copy`].

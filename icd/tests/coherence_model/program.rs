@@ -37,9 +37,19 @@ impl Queue {
 /// What the application knows of its commands.
 struct Past {
     op: usize,
+    /// What really runs, wherever that is.
+    ran: usize,
     queue: Queue,
     reads: Sets,
     writes: Sets,
+}
+
+impl Past {
+    fn conflicts(&self, call: &Call<'_>) -> bool {
+        touch(&call.writes, &self.writes)
+            || touch(&call.writes, &self.reads)
+            || touch(&call.reads, &self.writes)
+    }
 }
 
 /// A region that is mapped.
@@ -221,6 +231,7 @@ impl Program {
     /// A call that runs at one place, there or wherever its queue is. Gives its event's op, or none when
     /// what it reads is lost.
     pub(crate) fn call(&mut self, call: &Call<'_>, choices: &mut Choices) -> Option<usize> {
+        self.outlive(call, choices);
         let waits = self.waits_of(call, choices);
         let own = slot(call.place) == call.queue.site;
         let after: Vec<EventId> = waits.iter().map(|wait| wait.event).collect();
@@ -264,7 +275,7 @@ impl Program {
         };
         self.commit(&plan, &transfers, ran);
         self.account(&plan, call, ran);
-        self.remember(call, event);
+        self.remember(call, ran, event);
         Some(event)
     }
 
@@ -366,6 +377,17 @@ impl Program {
         }
     }
 
+    // A command whose queue was lost may still run elsewhere after its event has failed. The driver
+    // has to see to it that the application does not get ahead of it.
+    fn outlive(&mut self, call: &Call<'_>, choices: &mut Choices) {
+        for at in 0..self.past.len() {
+            let past = &self.past[at];
+            if self.machine.ops[past.op].known && past.conflicts(call) {
+                self.machine.run_until(past.ran, choices);
+            }
+        }
+    }
+
     /// What the application must order a call after, and some more.
     pub(crate) fn waits_of(&self, call: &Call<'_>, choices: &mut Choices) -> Vec<Wait> {
         let mut waits = Vec::new();
@@ -374,9 +396,7 @@ impl Program {
             if self.machine.ops[past.op].known {
                 continue;
             }
-            let conflict = touch(&call.writes, &past.writes)
-                || touch(&call.writes, &past.reads)
-                || touch(&call.reads, &past.writes);
+            let conflict = past.conflicts(call);
             let ordered = past.queue == call.queue && call.queue.in_order().is_some();
             if (conflict && !ordered) || choices.one_in(12) {
                 waits.push(success(past.op));
@@ -402,10 +422,11 @@ impl Program {
         index
     }
 
-    pub(crate) fn remember(&mut self, call: &Call<'_>, op: usize) {
+    pub(crate) fn remember(&mut self, call: &Call<'_>, ran: usize, op: usize) {
         let (queue, reads, writes) = (call.queue, call.reads, call.writes);
         self.past.push(Past {
             op,
+            ran,
             queue,
             reads,
             writes,
