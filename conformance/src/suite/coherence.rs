@@ -40,7 +40,8 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
     };
     let nodes = Arc::new(nodes);
     let mut cases = Vec::new();
-    for (name, settings) in BEHAVIOURS {
+    let half = sides.effort.rounds / 2;
+    for ((name, settings), half_before) in BEHAVIOURS.into_iter().zip(0_u32..) {
         let variables = [("FAKE_OPENCL_CONFIG", settings.to_owned())];
         let Some(over) = nodes.over(&fake_driver(), &variables)? else {
             let reason = "the driver of daemons given by --server cannot be chosen";
@@ -48,7 +49,9 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
             continue;
         };
         let over = Arc::new(over);
-        for (seed, rounds) in shares(sides.effort.seed, sides.effort.rounds / 2) {
+        // No program twice.
+        let seed = sides.effort.seed + u64::from(half_before * half);
+        for (seed, rounds) in shares(seed, half) {
             let (over, nodes, program) = (over.clone(), nodes.clone(), program.clone());
             cases.push(Case::new(
                 format!("coherence/{name}/from-{seed}"),
