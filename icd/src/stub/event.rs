@@ -5,14 +5,13 @@
 //! callback thread, after everything that the event's completion promises is in place.
 
 mod ending;
+mod sites;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use causeway_proto::command::{
-    CreateMirror, CreateUserEvent, ObjectKind, SetUserEventStatus, TellEvent, command::Kind,
-};
+use causeway_proto::command::{CreateUserEvent, ObjectKind, SetUserEventStatus, command::Kind};
 use causeway_proto::id::EventId;
 use cl_headers::types::{
     CL_COMMAND_USER, CL_COMPLETE, CL_INVALID_OPERATION, CL_QUEUED, CL_SUBMITTED,
@@ -23,7 +22,7 @@ use ending::Arrival;
 pub(super) use ending::{End, Precedents};
 
 use super::host_ranges::Follower;
-use super::{Binding, Buffer, Context, Queue, Site, callbacks, next_id, peer, timer};
+use super::{Binding, Buffer, Context, Queue, Site, callbacks, next_id, timer};
 use crate::error::{ClResult, Status, require};
 use crate::transport;
 
@@ -305,151 +304,6 @@ impl Event {
         held && !self.is_done()
     }
 
-    /// Says that the command is not sent yet, or that it is about to be.
-    pub(super) fn set_withheld(&self, withheld: bool) {
-        self.withheld.store(withheld, Ordering::Release);
-    }
-
-    /// Where its command runs; none where only the client ends it.
-    pub(super) fn site(&self) -> Option<&Arc<Site>> {
-        let of_queue = self.queue.as_ref().map(|queue| queue.site());
-        of_queue.or(self.home.as_ref())
-    }
-
-    /// Runs before anybody sees the end; for a command whose way was found only after its event was made.
-    pub(super) fn set_finisher(&self, finisher: Finisher) {
-        self.state.lock().finisher = Some(finisher);
-    }
-
-    /// The command needs these of our own: their ends come before its own, and a failure of one is its own.
-    pub(super) fn consists_of(&self, parts: &[Arc<Event>]) {
-        if !parts.is_empty() {
-            self.state.lock().parts.extend_from_slice(parts);
-        }
-    }
-
-    /// Lets go of it when the command has ended: at once, if it has.
-    pub(super) fn followed_by(&self, follower: Arc<dyn Follower>) {
-        let mut state = self.state.lock();
-        if !self.is_done() {
-            state.followers.push(follower);
-        }
-    }
-
-    /// The command also waits for this, as for its wait list.
-    pub(super) fn waits_for(&self, event: Arc<Event>) {
-        self.state.lock().wait.push(event);
-    }
-
-    /// A command whose end no node will tell has failed.
-    pub(super) fn fail(self: &Arc<Self>, status: Status) {
-        self.ended(End::of(status));
-        if let Some(site) = self.site() {
-            // No completion does it.
-            site.session().tell(self.id);
-        }
-    }
-
-    // The end has come: tells its mirrors, since another site's commands wait for no finisher.
-    fn arrive(&self, status: Status) {
-        let Some(distributed) = self.context.distributed() else {
-            return;
-        };
-        let mirrors = {
-            let mut state = self.state.lock();
-            if state.arrived.replace(status).is_some() {
-                return;
-            }
-            state.mirrors.clone()
-        };
-        distributed.note_end(self.id, status);
-        for (site, mirror) in mirrors {
-            tell_mirror(&site, mirror, status);
-        }
-    }
-
-    /// What the event is called in a wait list on the site, where a mirror is made if it is of another;
-    /// none when it has ended well. Under the lock of the context's sequence.
-    ///
-    /// # Errors
-    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it has failed, `CL_DEVICE_NOT_AVAILABLE` when the
-    /// site's session is lost.
-    pub(super) fn id_on(&self, site: &Arc<Site>) -> ClResult<Option<u64>> {
-        let of_site = |of: &Arc<Site>| Arc::ptr_eq(of, site);
-        {
-            let state = self.state.lock();
-            match state.arrived {
-                Some(status) if status.is_error() => return Err(Status::WAIT_LIST_FAILED),
-                Some(_) => return Ok(None),
-                None => {}
-            }
-            if self.site().is_some_and(of_site) {
-                return Ok(Some(self.id.0));
-            }
-            let known = state.mirrors.iter().find(|(of, _)| of_site(of));
-            if let Some((_, mirror)) = known {
-                return Ok(Some(*mirror));
-            }
-        }
-        let mirror = self.mirror_on(site, false)?;
-        let ended = {
-            let mut state = self.state.lock();
-            state.mirrors.push((site.clone(), mirror));
-            state.arrived
-        };
-        if let Some(status) = ended {
-            // Whoever saw that did not know of this mirror.
-            tell_mirror(site, mirror, status);
-        }
-        Ok(Some(mirror))
-    }
-
-    /// What to name in a wait list on the site to come after the event in order only: it ends well once the
-    /// event has ended, however that was, and so has all that its queue puts before it; none when that
-    /// is so. Under the lock of the context's sequence.
-    ///
-    /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
-    pub(super) fn order_on(&self, site: &Arc<Site>) -> ClResult<Option<u64>> {
-        {
-            let state = self.state.lock();
-            if self.settled.load(Ordering::Acquire) {
-                return Ok(None);
-            }
-            let mut known = state.order_mirrors.iter();
-            if let Some((_, mirror)) = known.find(|(of, _)| Arc::ptr_eq(of, site)) {
-                return Ok(Some(*mirror));
-            }
-        }
-        let mirror = self.mirror_on(site, true)?;
-        let settled = {
-            let mut state = self.state.lock();
-            state.order_mirrors.push((site.clone(), mirror));
-            self.settled.load(Ordering::Acquire)
-        };
-        if settled {
-            tell_mirror(site, mirror, Status::SUCCESS);
-        }
-        Ok(Some(mirror))
-    }
-
-    fn mirror_on(&self, site: &Arc<Site>, order_only: bool) -> ClResult<u64> {
-        let mirror = next_id();
-        site.send(Kind::CreateMirror(CreateMirror { mirror }))?;
-        // Whatever becomes of the direct word, the client tells the mirror as well.
-        if let Some(owner) = self.site()
-            && let Ok(link) = peer::link(owner.link(), site.link())
-        {
-            let _ = owner.send(Kind::TellEvent(TellEvent {
-                event: self.id.0,
-                mirror,
-                link: link.0,
-                order_only,
-            }));
-        }
-        Ok(mirror)
-    }
-
     /// What its wait list and barriers put before it, as far as that was gated and still exists.
     pub(super) fn gated_by(&self) -> impl Iterator<Item = Arc<Event>> + '_ {
         self.gated.iter().flatten().filter_map(Weak::upgrade)
@@ -652,16 +506,8 @@ fn cause(status: Status, parts: &[Arc<Event>]) -> Status {
 
 fn tell_order_mirrors(mirrors: &[(Arc<Site>, u64)]) {
     for (site, mirror) in mirrors {
-        tell_mirror(site, *mirror, Status::SUCCESS);
+        sites::tell_mirror(site, *mirror, Status::SUCCESS);
     }
-}
-
-fn tell_mirror(site: &Site, mirror: u64, status: Status) {
-    // A lost session has failed every dependant already.
-    let _ = site.send(Kind::SetUserEventStatus(SetUserEventStatus {
-        event: mirror,
-        status: status.0.min(0),
-    }));
 }
 
 // A lost session says more than that a wait list was lost with it.
