@@ -156,7 +156,7 @@ impl Experiment<'_> {
                     row.causeway
                         .push(self.once(Side::Causeway, row.nodes, false)?);
                 }
-                if self.options.native {
+                if self.options.native && row.nodes <= self.nodes.devices() {
                     row.native.push(self.once(Side::Native, row.nodes, false)?);
                 }
                 if self.mpi.is_ok() {

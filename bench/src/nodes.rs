@@ -89,6 +89,11 @@ impl Nodes {
         })
     }
 
+    /// How many devices a program finds on the drivers themselves.
+    pub(crate) fn devices(&self) -> usize {
+        self.driver.devices()
+    }
+
     /// A folder that goes with the run.
     pub(crate) fn scratch(&self) -> &Path {
         self.build.scratch()

@@ -166,7 +166,7 @@ impl Experiment<'_> {
                     let outcome = self.compared(command, row)?;
                     row.causeway.push(outcome);
                 }
-                if self.options.native {
+                if self.options.native && row.nodes <= self.nodes.devices() {
                     let command = self.nodes.native("osem-program", row.nodes)?;
                     let outcome = self.compared(command, row)?;
                     row.native.push(outcome);
