@@ -4,7 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use causeway::config::{Address, ServerSettings};
+use causeway::transport::discover;
 
 /// How long a daemon may take until it listens.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -33,7 +36,8 @@ pub struct PrivateDaemon {
 }
 
 impl PrivateDaemon {
-    /// Starts the daemon at `path` over this machine's own OpenCL and waits until it listens.
+    /// Starts the daemon at `path` over this machine's own OpenCL and waits until it listens and knows its
+    /// devices: a program asks for them once, and waits for a second only.
     ///
     /// # Errors
     /// [`StartError`].
@@ -48,7 +52,10 @@ impl PrivateDaemon {
                 error,
             })?;
         match first_address(&mut child) {
-            Ok(address) => Ok(PrivateDaemon { child, address }),
+            Ok(address) => {
+                wait_for_inventory(&address, Instant::now() + START_LIMIT);
+                Ok(PrivateDaemon { child, address })
+            }
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -69,6 +76,19 @@ impl Drop for PrivateDaemon {
         // Its workers die with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+// Returns at the limit as well: then the program says what is wrong. Each question waits for a second, or
+// is answered; only a daemon that has ended refuses at once.
+fn wait_for_inventory(address: &str, until: Instant) {
+    let Ok(address) = address.parse::<Address>() else {
+        return;
+    };
+    let servers = [ServerSettings::at(address)];
+    let is_there = || discover(&servers).iter().any(|found| found.inventory.is_ok());
+    while !is_there() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

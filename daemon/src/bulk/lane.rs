@@ -103,7 +103,7 @@ fn end(
                 Ok(()) => "the other end closed a connection".to_owned(),
                 Err(error) => error.to_string(),
             };
-            tracing::info!(link = ?path.id(), reason, "a link's connection ended");
+            tracing::debug!(link = ?path.id(), reason, "a link's connection ended");
             shared
                 .links
                 .lane_broke(shared, path.id(), *incarnation, reason);

@@ -87,7 +87,11 @@ pub struct Plan {
 
 /// A command would read bytes whose only valid copy was at a site that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bytes {}..{} of {buffer:?} were lost with their site", .span.start, .span.end)]
+#[error(
+    "bytes {} to {} of a buffer were lost with the only node that had them (until they are overwritten)",
+    .span.start,
+    .span.end
+)]
 pub struct Lost {
     /// The root buffer.
     pub buffer: MemoryId,

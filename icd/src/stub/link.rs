@@ -197,7 +197,12 @@ impl SessionEvents for SessionLink {
     }
 
     fn lost(&self, error: &WireError) {
-        tracing::warn!("{error}");
+        match error {
+            WireError::Lost { reason, .. } if reason == transport::DISCONNECTED => {
+                tracing::info!("{error}");
+            }
+            _ => tracing::warn!("{error}"),
+        }
         // First, while the transfers that end with it are still known.
         peer::lost(self);
         self.fail_all(error.status());

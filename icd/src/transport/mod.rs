@@ -50,5 +50,5 @@ pub use discover::{Discovered, Reply, ask, discover};
 pub use encode::EncodeCommand;
 pub use exit::at_exit_flush;
 pub use fork::check as check_not_forked;
-pub use node::{Node, node_status};
+pub use node::{DISCONNECTED, Node, node_status};
 pub use session::{Location, Session, SessionEvents};

@@ -20,6 +20,9 @@ use crate::config::{Address, ServerSettings};
 /// For everything that opening a session takes.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
+/// Why a session is lost that [`Node::disconnect`] has ended: nobody needs to be warned of it.
+pub const DISCONNECTED: &str = "the program has disconnected the server";
+
 /// Hears, while a session is opened, that the node has other devices than the inventory told. Says whether
 /// every device that was told still means the same; otherwise no session is opened now.
 pub type ChangeListener = Box<dyn Fn(&Arc<Inventory>) -> bool + Send + Sync>;
@@ -219,7 +222,7 @@ impl Node {
         self.disconnected.store(true, Ordering::Release);
         self.gauge.forget();
         if let Some(session) = self.session.lock().take() {
-            session.close("the program has disconnected the server");
+            session.close(DISCONNECTED);
         }
     }
 

@@ -262,6 +262,17 @@ fn nodes(settings: &Settings) -> Vec<Finding> {
                 node.address,
                 node.devices.len()
             );
+            if !node.also_at.is_empty() {
+                findings.push(Finding::note(
+                    "node",
+                    format!(
+                        "{} and {} are the same daemon, which is used once",
+                        node.address,
+                        node.also_at.join(", ")
+                    ),
+                    "name it once; another daemon on that machine needs a port of its own",
+                ));
+            }
             findings.push(if version == ours {
                 Finding::ok("node", found)
             } else {

@@ -282,7 +282,7 @@ impl Link {
             }
         };
         up.close();
-        tracing::info!(link = ?self.id, peer = ?self.peer, reason, "a link broke");
+        tracing::info!(link = ?self.id, peer = ?self.peer, reason, "a link has ended");
         shared.bulk.link_failed(shared, self.id, &reason);
         shared.outbox.link(self.told(false, reason));
     }
