@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What the daemon says, followed by its address, when it is ready.
 const READY: &str = "listening on ";
 
+/// Whose line in the daemon's log tells that its drivers were asked for their devices, however that went.
+const ASKED: &str = "supervisor::inventory: ";
+
 /// The daemon, or the promise of one.
 pub(crate) struct Daemon {
     program: PathBuf,
@@ -146,6 +149,7 @@ impl Daemon {
         let end = Instant::now() + PATIENCE;
         while let Ok(text) = lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             if let Some(address) = text.trim().strip_prefix(READY) {
+                wait_for_inventory(&log, end);
                 return Ok(Running {
                     address: address.to_owned(),
                     child,
@@ -169,6 +173,15 @@ impl Drop for Daemon {
             let _ = kill_process(Pid::from_child(&running.child), Signal::TERM);
             stop(&mut running.child);
         }
+    }
+}
+
+/// A program waits one second for a node's devices; a busy machine's drivers take longer to be loaded. Where
+/// the log does not tell, the program will.
+fn wait_for_inventory(log: &Path, end: Instant) {
+    let is_told = || fs::read_to_string(log).is_ok_and(|text| text.contains(ASKED));
+    while !is_told() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -86,7 +86,11 @@ fn wait_for_inventory(address: &str, until: Instant) {
         return;
     };
     let servers = [ServerSettings::at(address)];
-    let is_there = || discover(&servers).iter().any(|found| found.inventory.is_ok());
+    let is_there = || {
+        discover(&servers)
+            .iter()
+            .any(|found| found.inventory.is_ok())
+    };
     while !is_there() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50));
     }
