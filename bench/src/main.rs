@@ -61,7 +61,7 @@ enum Verb {
     Bandwidth(Options),
     /// Commands a second on the fake driver
     Commands(Options),
-    /// All of them
+    /// Latency, bandwidth and commands
     All(Options),
     /// The paper's Mandelbrot on several nodes, and by MPI
     Mandelbrot(mandelbrot::Options),
