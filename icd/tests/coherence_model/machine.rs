@@ -313,9 +313,17 @@ impl Machine {
         }
     }
 
+    // What breaks off leaves garbage on a site. To the client it leaves some of the real bytes, since the
+    // application may look at them through an older map of bytes that nobody has changed.
     fn put(&mut self, place: usize, buffer: usize, set: u64, packet: &[u32], faulty: bool) {
         for (byte, value) in each(set).zip(packet) {
-            self.memory[place][buffer][byte] = if faulty { GARBAGE } else { *value };
+            let cell = &mut self.memory[place][buffer][byte];
+            match (faulty, place) {
+                (false, _) => *cell = *value,
+                (true, 0) if byte % 2 == 0 => *cell = *value,
+                (true, 0) => {}
+                (true, _) => *cell = GARBAGE,
+            }
         }
     }
 
