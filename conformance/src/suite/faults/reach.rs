@@ -120,28 +120,45 @@ pub(super) fn length_in_a_session(stage: &Stage) -> Result<Verdict, Wrong> {
     in_time(saw, took, ASKING)
 }
 
+/// The wire's version, as `proto/src/version.rs` has it; and one that is still to come.
+const VERSION: u8 = 2;
+const LATER: u8 = 9;
+
 /// A gRPC message of two bytes, field 1 of it a number: the request for the inventory.
-const INVENTORY_V1: &[u8] = &[0, 0, 0, 0, 2, 0x08, 1];
-const INVENTORY_V9: &[u8] = &[0, 0, 0, 0, 2, 0x08, 9];
+const fn inventory(version: u8) -> [u8; 7] {
+    [0, 0, 0, 0, 2, 0x08, version]
+}
+
+const fn preamble(version: u8) -> [u8; 6] {
+    [b'C', b'S', b'W', b'Y', version, 0]
+}
+
+// The beginnings of both conversations, by this version and by the later one.
+const NOW: [&[u8]; 2] = [&inventory(VERSION), &preamble(VERSION)];
+const NEXT: [&[u8]; 2] = [&inventory(LATER), &preamble(LATER)];
+
+fn mismatch() -> String {
+    format!("wire version {LATER} met, {VERSION} spoken here: upgrade")
+}
 
 pub(super) fn version_in_a_call(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, FAKE)?;
-    let relay = peers::relay(node.address(), INVENTORY_V1, INVENTORY_V9)?;
+    let relay = peers::relay(node.address(), NOW[0], NEXT[0])?;
     let begin = Instant::now();
     let end = Running::program(stage, "enumerate", &Way::to(&relay))?.end(PATIENCE)?;
     let took = begin.elapsed();
     let saw = end.saw()?;
-    end.assert_warned("wire version 9 met, 1 spoken here: upgrade")?;
+    end.assert_warned(&mismatch())?;
     in_time(format!("{saw}, and what to upgrade"), took, ASKING)
 }
 
 pub(super) fn version_in_a_preamble(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut node = Node::start(stage, FAKE)?;
-    let relay = peers::relay(node.address(), b"CSWY\x01\x00", b"CSWY\x09\x00")?;
+    let relay = peers::relay(node.address(), NOW[1], NEXT[1])?;
     let begin = Instant::now();
     let end = Running::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
     let took = begin.elapsed();
-    end.assert_warned("wire version 9 met, 1 spoken here: upgrade this side")?;
+    end.assert_warned(&format!("{} this side", mismatch()))?;
     let saw = end.saw_lost()?.to_owned();
     node.assert_alive()?;
     in_time(format!("{saw}, and what to upgrade"), took, ASKING)
