@@ -1,6 +1,4 @@
 /* Mapping and unmapping. */
-#include <time.h>
-
 #include "../cltest.h"
 
 static void *map(cl_mem buffer, cl_map_flags flags, size_t offset, size_t size)
