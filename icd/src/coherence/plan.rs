@@ -107,6 +107,13 @@ pub(super) struct Touch {
     pub(super) mode: Mode,
 }
 
+impl Transfer {
+    /// What a transfer that is one command waits for: all that its two ends do.
+    pub fn waits(&self) -> impl Iterator<Item = &Wait> {
+        self.source_waits.iter().chain(&self.destination_waits)
+    }
+}
+
 impl Plan {
     /// The transfers, in no particular order: none waits for another of the same plan.
     #[must_use]

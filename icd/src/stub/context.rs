@@ -191,7 +191,7 @@ impl Drop for Context {
             self.site().release(ObjectKind::Queue, queue.0);
         }
         if let Some(distributed) = self.distributed.take() {
-            distributed.close(&self.sites);
+            distributed.close();
         }
         for site in &self.sites {
             site.link().forget_context(site.context());

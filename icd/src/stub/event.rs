@@ -205,11 +205,9 @@ impl Event {
         context: &Arc<Context>,
         site: &Arc<Site>,
         hold: Vec<Arc<Buffer>>,
-        finisher: Option<Finisher>,
     ) -> Arc<Event> {
         let state = State {
             hold,
-            finisher,
             ..State::default()
         };
         Event::bare(context, Some(site.clone()), false, state)

@@ -104,6 +104,32 @@ impl HostRanges {
         queue: &Arc<Queue>,
         wait: &[Arc<Event>],
     ) -> ClResult<Option<Arc<Event>>> {
+        self.gate_behind(addresses, queue.context(), |gated| {
+            precedence::retain_before(gated, queue, wait);
+        })
+    }
+
+    /// The same for a command of a distributed context that is being sent. What the application puts before
+    /// it has been sent, so what is still held back is of other contexts, and not waited for. Takes no lock
+    /// of a queue.
+    ///
+    /// # Errors
+    /// As [`HostRanges::gate`].
+    pub(super) fn gate_of_sent(
+        &self,
+        addresses: &Region,
+        context: &Arc<Context>,
+    ) -> ClResult<Option<Arc<Event>>> {
+        self.gate_behind(addresses, context, HashSet::clear)
+    }
+
+    // `retain` leaves those of the commands which the application may hold back that come before.
+    fn gate_behind(
+        &self,
+        addresses: &Region,
+        context: &Arc<Context>,
+        retain: impl FnOnce(&mut HashSet<EventId>),
+    ) -> ClResult<Option<Arc<Event>>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
@@ -120,48 +146,15 @@ impl HostRanges {
             };
             found.insert(command.id());
         }
-        precedence::retain_before(&mut gated, queue, wait);
+        retain(&mut gated);
         if free.is_empty() && gated.is_empty() {
             return Ok(None);
         }
         // Made without the lock, since this sends; who ended meanwhile need not be waited for.
-        let event = Event::gate(queue.context(), !gated.is_empty())?;
+        let event = Event::gate(context, !gated.is_empty())?;
         let gate = Arc::new(Gate(event.clone()));
         self.meet(addresses, |pending| {
             if free.contains(&pending.id) || gated.contains(&pending.id) {
-                pending.gates.push(gate.clone());
-            }
-        });
-        Ok(Some(event))
-    }
-
-    /// The same for a command of a distributed context that is being sent. What the application puts before
-    /// it has been sent, so what is still held back is of other contexts, and not waited for. Takes no lock
-    /// of a queue.
-    ///
-    /// # Errors
-    /// As [`HostRanges::gate`].
-    pub(super) fn gate_of_sent(
-        &self,
-        addresses: &Region,
-        context: &Arc<Context>,
-    ) -> ClResult<Option<Arc<Event>>> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return Ok(None);
-        }
-        let mut commands = Vec::new();
-        self.meet(addresses, |pending| {
-            commands.extend(pending.command.upgrade())
-        });
-        let free = commands.iter().filter(|command| !command.is_gated());
-        let free: HashSet<EventId> = free.map(|command| command.id()).collect();
-        if free.is_empty() {
-            return Ok(None);
-        }
-        let event = Event::gate(context, false)?;
-        let gate = Arc::new(Gate(event.clone()));
-        self.meet(addresses, |pending| {
-            if free.contains(&pending.id) {
                 pending.gates.push(gate.clone());
             }
         });

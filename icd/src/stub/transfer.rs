@@ -15,7 +15,7 @@ use cl_headers::types::CL_COMMAND_UNMAP_MEM_OBJECT;
 use super::event::Finisher;
 use super::host_ranges::{HostRanges, HostWrite};
 use super::{Buffer, Event, Queue, Submission, Work, work};
-use crate::error::ClResult;
+use crate::error::{ClResult, Status};
 use crate::transport::HostRegion;
 
 /// A transfer about to be enqueued.
@@ -68,12 +68,7 @@ impl Transfer {
         };
         let keep = self.keep;
         let finisher: Finisher = Box::new(move |status, contents| {
-            if let Some(host) = inline
-                && !status.is_error()
-                && !host.copy_in(contents)
-            {
-                tracing::error!("the node answered a read with {} bytes", contents.len());
-            }
+            land(inline.as_ref(), status, contents);
             // In this order: the bytes are there, then others may take them.
             drop(writing);
             drop(keep);
@@ -184,6 +179,16 @@ impl Transfer {
             event,
             taken: false,
         })
+    }
+}
+
+/// Puts what rode inside a completion into its place.
+pub(super) fn land(host: Option<&HostRegion>, status: Status, contents: &[u8]) {
+    if let Some(host) = host
+        && !status.is_error()
+        && !host.copy_in(contents)
+    {
+        tracing::error!("the node answered a read with {} bytes", contents.len());
     }
 }
 

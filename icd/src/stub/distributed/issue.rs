@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{Barrier, Marker, Migrate, WriteBuffer, enqueue::Operation};
-use causeway_proto::limits::INLINE_PAYLOAD;
+use causeway_proto::command::{Barrier, Marker, Migrate, enqueue::Operation};
 use causeway_proto::region::Region;
 use cl_headers::types::{CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_MIGRATE_MEM_OBJECT_HOST};
 
@@ -33,12 +32,6 @@ pub(super) struct Command<'a> {
     pub(super) wait: &'a [Arc<Event>],
     /// Nothing that is incomplete comes before it.
     pub(super) is_first: bool,
-}
-
-/// What a command of a site waits for there.
-pub(super) struct Lists {
-    /// Names of events.
-    pub(super) wait: Vec<u64>,
 }
 
 impl Command<'_> {
@@ -175,36 +168,24 @@ impl Sequence {
         &mut self,
         command: &Command<'_>,
         accesses: &[Access],
-        send: impl FnOnce(&mut Sequence, Lists) -> ClResult,
+        send: impl FnOnce(&mut Sequence, Vec<u64>) -> ClResult,
     ) -> ClResult {
         let site = command.site();
         let plan = self.plan(command, Place::Site(index(site)), accesses)?;
         let sent = self.begin(&plan);
         command.event.consists_of(&sent.received);
-        let lists = self.wait_list(command, site, &plan, &sent)?;
-        send(self, lists)?;
+        let events = command.wait.iter().chain(&sent.received);
+        let wait = self.list(events, plan.waits(), site)?;
+        send(self, wait)?;
         self.commit(&plan, command.event);
         Ok(())
     }
 
-    fn wait_list(
-        &mut self,
-        command: &Command<'_>,
-        site: &Arc<Site>,
-        plan: &Plan,
-        sent: &Sent,
-    ) -> ClResult<Lists> {
-        let mut wait = self.names(command.wait, site)?;
-        wait.extend(self.names(&sent.received, site)?);
-        self.add_names(plan.waits(), site, &mut wait)?;
-        Ok(Lists { wait })
-    }
-
     fn simple(&mut self, command: &Command<'_>, accesses: &[Access], work: Work) -> ClResult {
         let (site, queue) = (command.site(), command.queue.id());
-        self.at_site(command, accesses, |sequence, lists| {
+        self.at_site(command, accesses, |sequence, wait| {
             let operation = work.on(site)?;
-            sequence.enqueue(site, queue, command.event, lists.wait, operation)
+            sequence.enqueue(site, queue, command.event, wait, operation)
         })
     }
 
@@ -215,9 +196,9 @@ impl Sequence {
         after_all: bool,
     ) -> ClResult {
         let site = command.site();
-        let mut wait = self.names(command.wait, site)?;
-        if wait.is_empty() && !after_all {
-            wait.push(self.done_on(site)?);
+        let mut wait = self.list(command.wait, [], site)?;
+        if !after_all {
+            wait = self.not_empty(wait, site)?;
         }
         let operation = if is_barrier {
             Operation::Barrier(Barrier {})
@@ -238,9 +219,9 @@ impl Sequence {
             }
         }
         let (site, queue) = (command.site(), command.queue.id());
-        self.at_site(command, &accesses, |sequence, lists| {
+        self.at_site(command, &accesses, |sequence, wait| {
             let (operation, commit) = launch.operation(site)?;
-            sequence.enqueue(site, queue, command.event, lists.wait, operation)?;
+            sequence.enqueue(site, queue, command.event, wait, operation)?;
             commit.sent();
             Ok(())
         })
@@ -264,30 +245,10 @@ impl Sequence {
         } else {
             Access::write(id, root)
         };
-        self.at_site(command, &[access], |sequence, mut lists| {
-            let few = region.packed_length() <= INLINE_PAYLOAD as u64 && gate.is_none();
-            if let Some(gate) = gate {
-                lists.wait.extend(gate.id_on(site)?);
-                command.event.waits_for(gate);
-            }
-            let (contents, bulk) = if few {
-                (host.copy_out(), None)
-            } else {
-                (Vec::new(), Some(host))
-            };
-            let operation = Operation::WriteBuffer(WriteBuffer {
-                buffer: buffer.id_on(site)?.0,
-                region: Some(region.to_wire()),
-                contents: contents.into(),
-                bulk: !few,
-            });
-            command.event.set_finisher(Box::new(move |_, _| drop(keep)));
-            if let Some(host) = bulk {
-                site.session()
-                    .upload(command.event.id(), host, buffer.clone())?;
-            }
-            let queue = command.queue.id();
-            sequence.enqueue(site, queue, command.event, lists.wait, operation)
+        command.event.set_finisher(Box::new(move |_, _| drop(keep)));
+        self.at_site(command, &[access], |sequence, wait| {
+            let target = (site, command.queue.id(), command.event);
+            sequence.write_on(target, (&buffer, region), host, gate, wait)
         })
     }
 
@@ -302,19 +263,13 @@ impl Sequence {
             return self.at_client(command, &accesses);
         }
         let site = command.site();
-        self.at_site(command, &accesses, |sequence, lists| {
+        self.at_site(command, &accesses, |sequence, wait| {
             let ids = buffers.iter().map(|buffer| Ok(buffer.id_on(site)?.0));
             let operation = Operation::Migrate(Migrate {
                 memory: ids.collect::<ClResult<_>>()?,
                 flags,
             });
-            sequence.enqueue(
-                site,
-                command.queue.id(),
-                command.event,
-                lists.wait,
-                operation,
-            )
+            sequence.enqueue(site, command.queue.id(), command.event, wait, operation)
         })
     }
 
@@ -336,11 +291,9 @@ impl Sequence {
             } => vec![source.0.clone(), destination.0.clone()],
             _ => Vec::new(),
         };
-        let part = Event::of_part(command.queue.context(), &site, hold, None);
-        let waits = start.as_slice();
-        let result = self.names(waits, &site).and_then(|mut wait| {
-            wait.extend(self.names(&sent.received, &site)?);
-            self.add_names(plan.waits(), &site, &mut wait)?;
+        let part = Event::of_part(command.queue.context(), &site, hold);
+        let events = start.iter().chain(&sent.received);
+        let result = self.list(events, plan.waits(), &site).and_then(|wait| {
             let queue = self.own_queue(&site, Way::In)?;
             let operation = work.on(&site)?;
             self.enqueue(&site, queue, &part, wait, operation)
@@ -363,12 +316,9 @@ impl Sequence {
             return Ok(None);
         }
         let site = command.site();
-        let start = Event::of_part(command.queue.context(), site, Vec::new(), None);
-        let mut wait = self.names(command.wait, site)?;
-        if wait.is_empty() {
-            // In an out-of-order queue an empty list would mean everything before.
-            wait.push(self.done_on(site)?);
-        }
+        let start = Event::of_part(command.queue.context(), site, Vec::new());
+        let wait = self.list(command.wait, [], site)?;
+        let wait = self.not_empty(wait, site)?;
         let operation = Operation::Marker(Marker {});
         self.enqueue(site, command.queue.id(), &start, wait, operation)?;
         Ok(Some(start))
@@ -390,7 +340,11 @@ impl Sequence {
         }
     }
 
-    fn end_marker(
+    /// Sends the command as a marker behind its parts and all else that it waits for.
+    ///
+    /// # Errors
+    /// As [`Sequence::issue`].
+    pub(super) fn end_marker(
         &mut self,
         command: &Command<'_>,
         start: Option<&Arc<Event>>,
@@ -398,15 +352,9 @@ impl Sequence {
         waits: &[Wait],
     ) -> ClResult {
         let site = command.site();
-        let mut wait = self.names(parts, site)?;
-        if let Some(start) = start {
-            wait.extend(start.id_on(site)?);
-        }
-        wait.extend(self.names(command.wait, site)?);
-        self.add_names(waits, site, &mut wait)?;
-        if wait.is_empty() {
-            wait.push(self.done_on(site)?);
-        }
+        let events = parts.iter().chain(start).chain(command.wait);
+        let wait = self.list(events, waits, site)?;
+        let wait = self.not_empty(wait, site)?;
         let operation = Operation::Marker(Marker {});
         self.enqueue(site, command.queue.id(), command.event, wait, operation)
     }

@@ -184,7 +184,7 @@ impl Distributed {
     }
 
     /// The context goes: what it made for itself on its sites goes too.
-    pub(super) fn close(self, sites: &[Arc<Site>]) {
-        self.state.into_inner().sequence.close(sites);
+    pub(super) fn close(self) {
+        self.state.into_inner().sequence.close();
     }
 }

@@ -7,13 +7,10 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{Marker, ReadBuffer, enqueue::Operation};
-use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
 
-use super::issue::{Command, Lists};
-use super::sequence::{Sequence, index};
-use super::transfers::land;
+use super::issue::Command;
+use super::sequence::{Sequence, Way, index};
 use crate::coherence::{Access, Gather, Place, Span};
 use crate::error::{ClResult, Status};
 use crate::stub::event::Finisher;
@@ -45,8 +42,9 @@ impl Sequence {
         let root = buffer.in_root(&region)?;
         if !region.is_linear() || !host.region().is_linear() {
             let accesses = [Access::read(buffer.root().id(), root)];
-            return self.at_site(command, &accesses, |sequence, lists| {
-                sequence.read_here(command, &buffer, region, host, after, lists)
+            return self.at_site(command, &accesses, |sequence, wait| {
+                let source = (command.site(), command.queue.id(), command.event);
+                sequence.read_on(source, (&buffer, region), host, after, wait)
             });
         }
         let span = Span::enclosing(&root);
@@ -61,55 +59,14 @@ impl Sequence {
         if let [piece] = gather.pieces()
             && piece.place == Place::Site(own)
         {
-            let mut wait = self.names(command.wait, command.site())?;
-            self.add_names(&piece.waits, command.site(), &mut wait)?;
-            let lists = Lists { wait };
-            self.read_here(command, &buffer, region, host, after, lists)?;
+            let wait = self.list(command.wait, &piece.waits, command.site())?;
+            let source = (command.site(), command.queue.id(), command.event);
+            self.read_on(source, (&buffer, region), host, after, wait)?;
             let (coherence, is_done) = self.split();
             coherence.commit_gather(&gather, &[command.event.id()], &is_done);
             return Ok(());
         }
         self.read_pieces(command, &buffer, (span, host), after, &gather)
-    }
-
-    // All bytes are at the queue's own site.
-    fn read_here(
-        &mut self,
-        command: &Command<'_>,
-        buffer: &Arc<Buffer>,
-        region: Region,
-        host: HostRegion,
-        after: Finisher,
-        lists: Lists,
-    ) -> ClResult {
-        let site = command.site();
-        let few = region.packed_length() <= INLINE_PAYLOAD as u64;
-        let operation = Operation::ReadBuffer(ReadBuffer {
-            buffer: buffer.id_on(site)?.0,
-            region: Some(region.to_wire()),
-            bulk: !few,
-        });
-        let (inline, bulk) = if few {
-            (Some(host), None)
-        } else {
-            (None, Some(host))
-        };
-        command
-            .event
-            .set_finisher(Box::new(move |status: Status, contents| {
-                land(inline.as_ref(), status, contents);
-                after(status, contents);
-            }));
-        if let Some(host) = bulk {
-            site.session().download(command.event.id(), host)?;
-        }
-        self.enqueue(
-            site,
-            command.queue.id(),
-            command.event,
-            lists.wait,
-            operation,
-        )
     }
 
     fn read_pieces(
@@ -140,10 +97,12 @@ impl Sequence {
             };
             let site = self.site(at);
             let hold = vec![buffer.root().clone()];
-            let event = Event::of_part(buffer.context(), &site, hold, None);
-            let result = self.names(start.as_slice(), &site).and_then(|mut wait| {
-                self.add_names(&piece.waits, &site, &mut wait)?;
-                self.read_into(&site, &event, buffer.root(), region, to, None, wait)
+            let event = Event::of_part(buffer.context(), &site, hold);
+            let wait = self.list(&start, &piece.waits, &site);
+            let result = wait.and_then(|wait| {
+                let source = (&site, self.own_queue(&site, Way::Out)?, &event);
+                let after = Box::new(|_, _: &_| ());
+                self.read_on(source, (buffer.root(), region), to, after, wait)
             });
             ids.push(event.id());
             parts.push(self.check(event, result));
@@ -182,19 +141,10 @@ impl Sequence {
     /// # Errors
     /// As [`Sequence::issue`].
     pub(super) fn at_client(&mut self, command: &Command<'_>, accesses: &[Access]) -> ClResult {
-        let site = command.site();
         let plan = self.plan(command, Place::Client, accesses)?;
         let sent = self.begin(&plan);
         command.event.consists_of(&sent.received);
-        let mut wait = self.names(command.wait, site)?;
-        wait.extend(self.names(&sent.received, site)?);
-        self.add_names(plan.waits(), site, &mut wait)?;
-        if wait.is_empty() {
-            wait.push(self.done_on(site)?);
-        }
-        let queue = command.queue.id();
-        let operation = Operation::Marker(Marker {});
-        self.enqueue(site, queue, command.event, wait, operation)?;
+        self.end_marker(command, None, &sent.received, plan.waits())?;
         self.commit(&plan, command.event);
         Ok(())
     }

@@ -195,30 +195,23 @@ impl Sequence {
 
     // ---- wait lists --------------------------------------------------------------
 
-    /// What events are called on a site; what has ended well is left out.
+    /// A wait list on a site: what these events are called there, and those of a plan's waits; what has ended
+    /// well is left out. The latter stay until [`Sequence::forget_named`]: one that ends meanwhile would else be
+    /// released on the wire before the list that names it.
     ///
     /// # Errors
     /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when one has failed, `CL_DEVICE_NOT_AVAILABLE` when the
     /// site is lost.
-    pub(super) fn names(&self, events: &[Arc<Event>], site: &Arc<Site>) -> ClResult<Vec<u64>> {
-        let mut names = Vec::with_capacity(events.len());
+    pub(super) fn list<'a>(
+        &mut self,
+        events: impl IntoIterator<Item = &'a Arc<Event>>,
+        waits: impl IntoIterator<Item = &'a Wait>,
+        site: &Arc<Site>,
+    ) -> ClResult<Vec<u64>> {
+        let mut names = Vec::new();
         for event in events {
             names.extend(event.id_on(site)?);
         }
-        Ok(names)
-    }
-
-    /// The same for a plan's waits, added to `names`. Their events stay until [`Sequence::forget_named`]: one that
-    /// ends meanwhile would else be released on the wire before the list that names it.
-    ///
-    /// # Errors
-    /// As [`Sequence::names`].
-    pub(super) fn add_names(
-        &mut self,
-        waits: &[Wait],
-        site: &Arc<Site>,
-        names: &mut Vec<u64>,
-    ) -> ClResult {
         for wait in waits {
             let Some(event) = self.open.get(&wait.event).and_then(Weak::upgrade) else {
                 continue;
@@ -233,7 +226,7 @@ impl Sequence {
         // Some may be the application's own.
         names.sort_unstable();
         names.dedup();
-        Ok(())
+        Ok(names)
     }
 
     /// All lists whose names were asked for are on the wire.
@@ -241,11 +234,19 @@ impl Sequence {
         self.named.clear();
     }
 
-    /// The name of an event that is complete on a site: to a marker an empty list means everything before it.
+    /// A list that is not empty, by an event that is complete: to a marker an empty one means everything before
+    /// it.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
-    pub(super) fn done_on(&mut self, site: &Arc<Site>) -> ClResult<u64> {
+    pub(super) fn not_empty(&mut self, mut list: Vec<u64>, site: &Arc<Site>) -> ClResult<Vec<u64>> {
+        if list.is_empty() {
+            list.push(self.done_on(site)?);
+        }
+        Ok(list)
+    }
+
+    fn done_on(&mut self, site: &Arc<Site>) -> ClResult<u64> {
         let own = &mut self.own[site.index()];
         if let Some(done) = own.done {
             return Ok(done);
@@ -327,7 +328,7 @@ impl Sequence {
         let queue = self.own_queue(site, Way::In)?;
         let mut markers = Vec::new();
         for part in wait.chunks(MAX_LIST) {
-            let marker = Event::of_part(event.context(), site, Vec::new(), None);
+            let marker = Event::of_part(event.context(), site, Vec::new());
             let operation = Operation::Marker(Marker {});
             self.enqueue(site, queue, &marker, part.to_vec(), operation)?;
             markers.push(marker.id().0);
@@ -337,12 +338,12 @@ impl Sequence {
     }
 
     /// Releases what it made.
-    pub(super) fn close(self, sites: &[Arc<Site>]) {
+    pub(super) fn close(self) {
         // Their events held the context, so they have ended; nobody has looked since.
         for transfer in self.between {
             peer::end_transfer(transfer);
         }
-        for (site, own) in sites.iter().zip(self.own) {
+        for (site, own) in self.sites.iter().zip(self.own) {
             for queue in own.queues.into_iter().flatten() {
                 site.release(ObjectKind::Queue, queue.0);
             }

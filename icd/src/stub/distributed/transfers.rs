@@ -9,16 +9,19 @@ use std::sync::Arc;
 use causeway_proto::command::{
     ReadBuffer, ReceiveRegion, SendRegion, WriteBuffer, enqueue::Operation,
 };
+use causeway_proto::id::QueueId;
 use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
 
 use super::sequence::{Sequence, Way};
 use crate::coherence::{Place, Plan, SiteIndex, Transfer, TransferEvents};
-use crate::error::{ClResult, Status};
+use crate::error::ClResult;
 use crate::shadow;
 use crate::stub::event::{End, Finisher};
 use crate::stub::host_ranges::{HostRanges, HostWrite};
+use crate::stub::transfer::land;
 use crate::stub::{Buffer, Event, Site, peer};
+use crate::transport::HostRegion;
 
 /// The events of a plan's transfers, in their order.
 pub(super) struct Sent {
@@ -51,7 +54,7 @@ impl Sequence {
             }
             (Place::Client, Place::Site(destination)) => {
                 let to = self.site(destination);
-                let event = self.part(&to, transfer, None);
+                let event = self.part(&to, transfer);
                 let result = self.upload(transfer, &to, &event);
                 (TransferEvents::one(event.id()), self.check(event, result))
             }
@@ -61,7 +64,7 @@ impl Sequence {
                     Place::Site(source) => self.site(source),
                     Place::Client => self.sites[0].clone(),
                 };
-                let event = self.part(&from, transfer, None);
+                let event = self.part(&from, transfer);
                 let result = self.download(transfer, &from, &event);
                 (TransferEvents::one(event.id()), self.check(event, result))
             }
@@ -74,16 +77,11 @@ impl Sequence {
     }
 
     // The event of a command of its own that moves these bytes on the site.
-    fn part(
-        &self,
-        site: &Arc<Site>,
-        transfer: &Transfer,
-        finisher: Option<Finisher>,
-    ) -> Arc<Event> {
+    fn part(&self, site: &Arc<Site>, transfer: &Transfer) -> Arc<Event> {
         let hold = self.buffer(transfer.buffer).into_iter().collect::<Vec<_>>();
         let context = hold.first().map(|buffer| buffer.context().clone());
         let context = context.expect("the command that needs the bytes holds the buffer");
-        Event::of_part(&context, site, hold, finisher)
+        Event::of_part(&context, site, hold)
     }
 
     /// What could not be sent has failed; the failure is known before the event is seen to have ended.
@@ -101,8 +99,8 @@ impl Sequence {
         from: &Arc<Site>,
         to: &Arc<Site>,
     ) -> (TransferEvents, Arc<Event>) {
-        let sent = self.part(from, transfer, None);
-        let received = self.part(to, transfer, None);
+        let sent = self.part(from, transfer);
+        let received = self.part(to, transfer);
         let result = self.send_both(transfer, (from, &sent), (to, &received));
         let events = TransferEvents {
             sent: sent.id(),
@@ -128,8 +126,7 @@ impl Sequence {
         let link = peer::link(from.link(), to.link())?.0;
         let bytes = transfer.region.packed_length();
         let region = Some(transfer.region.to_wire());
-        let mut wait = Vec::new();
-        self.add_names(&transfer.destination_waits, to, &mut wait)?;
+        let wait = self.list([], &transfer.destination_waits, to)?;
         let receive = Operation::ReceiveRegion(ReceiveRegion {
             buffer: buffer.id_on(to)?.0,
             region,
@@ -138,8 +135,7 @@ impl Sequence {
         let queue = self.own_queue(to, Way::In)?;
         self.begin_transfer(received, from, to, bytes);
         self.enqueue(to, queue, received, wait, receive)?;
-        let mut wait = Vec::new();
-        self.add_names(&transfer.source_waits, from, &mut wait)?;
+        let wait = self.list([], &transfer.source_waits, from)?;
         let send = Operation::SendRegion(SendRegion {
             buffer: buffer.id_on(from)?.0,
             region,
@@ -153,74 +149,41 @@ impl Sequence {
     // From the client's copy.
     fn upload(&mut self, transfer: &Transfer, to: &Arc<Site>, event: &Arc<Event>) -> ClResult {
         let buffer = self.buffer(transfer.buffer)?;
-        let mut wait = Vec::new();
-        self.add_names(&transfer.source_waits, to, &mut wait)?;
-        self.add_names(&transfer.destination_waits, to, &mut wait)?;
+        let wait = self.list([], transfer.waits(), to)?;
         let host = buffer.client_bytes(transfer.region)?;
         // Bytes that a read or map is still bringing must be there first.
         let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), buffer.context())?;
-        let is_gated = gate.is_some();
-        if let Some(gate) = gate {
-            wait.extend(gate.id_on(to)?);
-            event.waits_for(gate);
-        }
-        let few = transfer.region.packed_length() <= INLINE_PAYLOAD as u64 && !is_gated;
-        let (contents, bulk) = if few {
-            (host.copy_out(), None)
-        } else {
-            (Vec::new(), Some(host))
-        };
-        let operation = Operation::WriteBuffer(WriteBuffer {
-            buffer: buffer.id_on(to)?.0,
-            region: Some(transfer.region.to_wire()),
-            contents: contents.into(),
-            bulk: !few,
-        });
-        if let Some(host) = bulk {
-            to.session().upload(event.id(), host, buffer.clone())?;
-        }
-        let queue = self.own_queue(to, Way::In)?;
-        self.enqueue(to, queue, event, wait, operation)
+        let target = (to, self.own_queue(to, Way::In)?, event);
+        self.write_on(target, (&buffer, transfer.region), host, gate, wait)
     }
 
     // Into the client's copy.
     fn download(&mut self, transfer: &Transfer, from: &Arc<Site>, event: &Arc<Event>) -> ClResult {
         let buffer = self.buffer(transfer.buffer)?;
-        let mut wait = Vec::new();
-        self.add_names(&transfer.source_waits, from, &mut wait)?;
-        self.add_names(&transfer.destination_waits, from, &mut wait)?;
+        let wait = self.list([], transfer.waits(), from)?;
         let host = buffer.client_bytes(transfer.region)?;
         let writing = HostWrite::new(host.addresses());
         writing.beginning()(event);
-        self.read_into(
-            from,
-            event,
-            &buffer,
-            transfer.region,
-            host,
-            Some(writing),
-            wait,
-        )
+        let source = (from, self.own_queue(from, Way::Out)?, event);
+        let after = Box::new(move |_, _: &_| drop(writing));
+        self.read_on(source, (&buffer, transfer.region), host, after, wait)
     }
 
-    /// Reads a region at a site into host memory, on a queue of its own.
+    /// Sends a read of bytes that are all at one site; `after` runs when they are in their place.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
-    #[allow(clippy::too_many_arguments, reason = "each says one thing")]
-    pub(super) fn read_into(
+    pub(super) fn read_on(
         &mut self,
-        from: &Arc<Site>,
-        event: &Arc<Event>,
-        buffer: &Arc<Buffer>,
-        region: Region,
-        host: crate::transport::HostRegion,
-        writing: Option<HostWrite>,
+        (site, queue, event): (&Arc<Site>, QueueId, &Arc<Event>),
+        (buffer, region): (&Arc<Buffer>, Region),
+        host: HostRegion,
+        after: Finisher,
         wait: Vec<u64>,
     ) -> ClResult {
         let few = region.packed_length() <= INLINE_PAYLOAD as u64;
         let operation = Operation::ReadBuffer(ReadBuffer {
-            buffer: buffer.id_on(from)?.0,
+            buffer: buffer.id_on(site)?.0,
             region: Some(region.to_wire()),
             bulk: !few,
         });
@@ -229,25 +192,48 @@ impl Sequence {
         } else {
             (None, Some(host))
         };
-        event.set_finisher(Box::new(move |status: Status, contents| {
+        event.set_finisher(Box::new(move |status, contents| {
             land(inline.as_ref(), status, contents);
-            drop(writing);
+            after(status, contents);
         }));
         if let Some(host) = bulk {
-            from.session().download(event.id(), host)?;
+            site.session().download(event.id(), host)?;
         }
-        let queue = self.own_queue(from, Way::Out)?;
-        self.enqueue(from, queue, event, wait, operation)
+        self.enqueue(site, queue, event, wait, operation)
     }
-}
 
-/// Puts what rode inside a completion into its place.
-pub(super) fn land(host: Option<&crate::transport::HostRegion>, status: Status, contents: &[u8]) {
-    if let Some(host) = host
-        && !status.is_error()
-        && !host.copy_in(contents)
-    {
-        tracing::error!("the node answered a read with {} bytes", contents.len());
+    /// Sends a write to a site, whose bytes are taken when the gate, if there is one, is open.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
+    pub(super) fn write_on(
+        &mut self,
+        (site, queue, event): (&Arc<Site>, QueueId, &Arc<Event>),
+        (buffer, region): (&Arc<Buffer>, Region),
+        host: HostRegion,
+        gate: Option<Arc<Event>>,
+        mut wait: Vec<u64>,
+    ) -> ClResult {
+        let few = region.packed_length() <= INLINE_PAYLOAD as u64 && gate.is_none();
+        if let Some(gate) = gate {
+            wait.extend(gate.id_on(site)?);
+            event.waits_for(gate);
+        }
+        let (contents, bulk) = if few {
+            (host.copy_out(), None)
+        } else {
+            (Vec::new(), Some(host))
+        };
+        let operation = Operation::WriteBuffer(WriteBuffer {
+            buffer: buffer.id_on(site)?.0,
+            region: Some(region.to_wire()),
+            contents: contents.into(),
+            bulk: !few,
+        });
+        if let Some(host) = bulk {
+            site.session().upload(event.id(), host, buffer.clone())?;
+        }
+        self.enqueue(site, queue, event, wait, operation)
     }
 }
 
@@ -256,10 +242,7 @@ impl Buffer {
     ///
     /// # Errors
     /// `CL_OUT_OF_HOST_MEMORY` without address space.
-    pub(super) fn client_bytes(
-        self: &Arc<Self>,
-        region: Region,
-    ) -> ClResult<crate::transport::HostRegion> {
+    pub(super) fn client_bytes(self: &Arc<Self>, region: Region) -> ClResult<HostRegion> {
         Ok(shadow::view(self.client_base()?, region))
     }
 }
