@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use causeway::coherence::Route;
@@ -21,12 +23,16 @@ struct End {
     worker: FakeWorker,
     // Commands of a batch that were not looked at yet.
     waiting: Vec<Kind>,
+    // Kept: a lane that closes ends the session.
+    lane: Option<TcpStream>,
 }
 
 impl End {
     fn open(uuid: u8) -> End {
         let fake = FakeNode::start(Faults {
             uuid: [uuid; 16],
+            // A word comes on any lane.
+            bulk_connections: 1,
             ..Faults::default()
         });
         let node = fake.node(Carrier::Direct);
@@ -38,6 +44,7 @@ impl End {
             session,
             worker,
             waiting: Vec::new(),
+            lane: None,
         }
     }
 
@@ -52,6 +59,7 @@ impl End {
         End {
             session,
             worker,
+            lane: None,
             ..self
         }
     }
@@ -83,10 +91,13 @@ impl End {
         });
     }
 
-    fn word(&self) -> Header {
-        use std::io::Read;
+    fn lane(&mut self) -> &mut TcpStream {
+        self.lane.get_or_insert_with(|| self.fake.lane())
+    }
+
+    fn word(&mut self) -> Header {
         let mut bytes = [0; HEADER];
-        self.fake.lane().read_exact(&mut bytes).unwrap();
+        self.lane().read_exact(&mut bytes).unwrap();
         Header::decode(&bytes).unwrap()
     }
 }
@@ -168,8 +179,7 @@ fn transfers_that_were_begun_are_carried_when_the_path_is_given_up() {
         offset: 100,
         length: 0,
     };
-    use std::io::Write;
-    one.fake.lane().write_all(&offer.encode()).unwrap();
+    one.lane().write_all(&offer.encode()).unwrap();
     assert_eq!(other.word(), offer);
     peer::end_transfer(transfer);
     peer::end_transfer(transfer);
