@@ -12,30 +12,30 @@
 //! Not here: what commands do. Invariants: a command runs when its wait list has ended and the
 //! order of its queue allows it, and ends once; the application is never called under a lock.
 
+mod bell;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread::Thread;
 use std::time::Duration;
 
 use cl_headers::types::*;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
+use self::bell::{ASLEEP, AWAKE, MODE, NAPPING, announce, ring_unless};
+pub(crate) use self::bell::{ring, wait};
 use crate::command::{Command, Rank, Time};
 use crate::config::Order;
-use crate::event::{Due, Event, Moment};
+use crate::event::{Due, Moment};
 use crate::object::{Object, Ref};
 use crate::queue::Queue;
 use crate::{clock, control};
 
-const AWAKE: u32 = 0;
-const NAPPING: u32 = 1;
-const ASLEEP: u32 = 2;
 const NAP: Duration = Duration::from_micros(50);
 /// Naps without work before the engine sleeps.
 const NAPS: u32 = 40;
 
-static MODE: AtomicU32 = AtomicU32::new(AWAKE);
 /// Counts ends of commands and user events: whether a look at waiting commands is worth while.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 /// Queues that the engine has not seen yet.
@@ -44,10 +44,6 @@ static NEW_QUEUES: Mutex<Vec<Ref<Queue>>> = Mutex::new(Vec::new());
 static SOON: Mutex<Vec<Due>> = Mutex::new(Vec::new());
 /// Other callbacks of the application: of builds, of contexts.
 static NOTICES: Mutex<Vec<Notice>> = Mutex::new(Vec::new());
-static WAITERS: AtomicUsize = AtomicUsize::new(0);
-static GATE: Mutex<()> = Mutex::new(());
-static ENDED: Condvar = Condvar::new();
-
 /// A call of the application's that the engine is to make.
 pub(crate) type Notice = Box<dyn FnOnce() + Send>;
 
@@ -114,48 +110,6 @@ pub(crate) fn user_event_ended(mut due: Vec<Due>) {
     }
     ring();
     announce();
-}
-
-/// Waits until an event has ended.
-pub(crate) fn wait(event: &Object<Event>) {
-    if event.ended() {
-        return;
-    }
-    WAITERS.fetch_add(1, Ordering::SeqCst);
-    ring();
-    let mut gate = GATE.lock();
-    while !event.ended() {
-        ENDED.wait(&mut gate);
-    }
-    drop(gate);
-    WAITERS.fetch_sub(1, Ordering::SeqCst);
-}
-
-/// Tells waiting threads that something has ended.
-fn announce() {
-    fence(Ordering::SeqCst);
-    if WAITERS.load(Ordering::Relaxed) > 0 {
-        // Whoever looked before the end is waiting once the gate is free.
-        drop(GATE.lock());
-        ENDED.notify_all();
-    }
-}
-
-/// Wakes the engine from naps as well: somebody waits.
-pub(crate) fn ring() {
-    ring_unless(AWAKE);
-}
-
-/// Wakes the engine if it is resting more deeply than `mode`.
-fn ring_unless(mode: u32) {
-    fence(Ordering::SeqCst);
-    if MODE.load(Ordering::Relaxed) > mode {
-        MODE.store(AWAKE, Ordering::Relaxed);
-        thread().unpark();
-    } else if MODE.load(Ordering::Relaxed) == AWAKE {
-        // Nothing to do but to see that there is a thread at all.
-        thread();
-    }
 }
 
 fn thread() -> &'static Thread {

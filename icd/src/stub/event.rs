@@ -6,16 +6,15 @@
 
 mod ending;
 mod sites;
+mod user;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use causeway_proto::command::{CreateUserEvent, ObjectKind, SetUserEventStatus, command::Kind};
+use causeway_proto::command::ObjectKind;
 use causeway_proto::id::EventId;
-use cl_headers::types::{
-    CL_COMMAND_USER, CL_COMPLETE, CL_INVALID_OPERATION, CL_QUEUED, CL_SUBMITTED,
-};
+use cl_headers::types::{CL_COMMAND_USER, CL_COMPLETE, CL_QUEUED, CL_SUBMITTED};
 use parking_lot::{Condvar, Mutex};
 
 use ending::Arrival;
@@ -23,7 +22,7 @@ pub(super) use ending::{End, Precedents};
 
 use super::host_ranges::Follower;
 use super::{Binding, Buffer, Context, Queue, Site, callbacks, next_id, timer};
-use crate::error::{ClResult, Status, require};
+use crate::error::{ClResult, Status};
 use crate::transport;
 
 /// Called with the status it was registered for, or the negative one the event ended with.
@@ -154,52 +153,6 @@ impl Event {
         })
     }
 
-    /// `clCreateUserEvent`: starts as `CL_SUBMITTED`.
-    ///
-    /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
-    pub fn user(context: &Arc<Context>) -> ClResult<Arc<Event>> {
-        Event::without_queue(context, true)
-    }
-
-    /// A user event of our own: what names it in its wait list is held back until [`Event::open`].
-    /// `gated`: whether what it stands for may itself wait for the application.
-    ///
-    /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
-    pub(super) fn gate(context: &Arc<Context>, gated: bool) -> ClResult<Arc<Event>> {
-        Event::without_queue(context, gated)
-    }
-
-    /// Lets through what a [`Event::gate`] holds back. Only appends to the wire, so that a transport
-    /// thread may call it.
-    pub(super) fn open(self: &Arc<Self>) {
-        if self.finish(Status::SUCCESS) {
-            // A lost session has failed every dependant already.
-            let _ = self.tell_status(Status::SUCCESS);
-        }
-    }
-
-    fn tell_status(&self, status: Status) -> ClResult {
-        let Some(site) = &self.home else {
-            // Its mirrors have been told.
-            return Ok(());
-        };
-        site.send(Kind::SetUserEventStatus(SetUserEventStatus {
-            event: self.id.0,
-            status: status.0,
-        }))
-    }
-
-    fn without_queue(context: &Arc<Context>, gated: bool) -> ClResult<Arc<Event>> {
-        let home = (!context.is_distributed()).then(|| context.site().clone());
-        let event = Event::bare(context, home, gated, State::default());
-        if let Some(site) = &event.home {
-            site.send(Kind::CreateUserEvent(CreateUserEvent { event: event.id.0 }))?;
-        }
-        Ok(event)
-    }
-
     /// The event of a command of our own on a site: a transfer, or a part of the application's command.
     pub(super) fn of_part(
         context: &Arc<Context>,
@@ -236,21 +189,6 @@ impl Event {
         })
     }
 
-    /// `clSetUserEventStatus`.
-    ///
-    /// # Errors
-    /// `CL_INVALID_OPERATION` when it was set before.
-    pub fn set_user_status(self: &Arc<Self>, status: i32) -> ClResult {
-        require(self.finish(Status(status)), CL_INVALID_OPERATION)?;
-        // A lost session has failed every dependant already; the application did its part.
-        let _ = self.tell_status(Status(status));
-        if let Some(distributed) = self.context.distributed() {
-            distributed.release_withheld();
-        }
-        let _ = self.context.flush();
-        Ok(())
-    }
-
     /// Its name on the wire.
     #[must_use]
     pub fn id(&self) -> EventId {
@@ -273,12 +211,6 @@ impl Event {
     #[must_use]
     pub fn command(&self) -> u32 {
         self.command
-    }
-
-    /// Whether it is a user event.
-    #[must_use]
-    pub fn is_user(&self) -> bool {
-        self.queue.is_none()
     }
 
     /// `CL_EVENT_COMMAND_EXECUTION_STATUS`.
@@ -345,17 +277,6 @@ impl Event {
         let event = self.clone();
         let told = if now < 0 { now } else { registered };
         callbacks::run(move || callback(&event, told));
-    }
-
-    // Ends a user event; false if it had ended before.
-    fn finish(self: &Arc<Self>, status: Status) -> bool {
-        let arrivals = self.conclude(End::of(status), true);
-        let first = arrivals.is_some();
-        if first {
-            self.arrive(status);
-        }
-        ending::go_on(arrivals.unwrap_or_default());
-        first
     }
 
     // Makes the end visible, and gives what stayed for that; none if it had ended before. The finisher

@@ -4,6 +4,8 @@
 //! the completion, and appends the command to the wire, all under the queue's lock, so that the
 //! order of calls is the order on the wire. It waits for nobody.
 
+mod order;
+
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -13,8 +15,9 @@ use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
 use parking_lot::Mutex;
 
-use super::event::{Finisher, GatedBy, Life, Precedents};
-use super::recent::Recent;
+use self::order::Order;
+pub(super) use self::order::{Place, Standing};
+use super::event::{Finisher, Life};
 use super::{Binding, Buffer, Context, Device, Event, Site, Work, next_id};
 use crate::error::{ClResult, Status};
 
@@ -39,55 +42,6 @@ pub struct Queue {
     promised: Mutex<Weak<Event>>,
 }
 
-#[derive(Debug)]
-struct Order {
-    // The last command (in order) or barrier (out of order), whatever has become of it.
-    last: Weak<Event>,
-    // Incomplete commands.
-    pending: Recent,
-    // Those that the application may hold back, and the barriers among them.
-    gated: Recent,
-    gated_barriers: Recent,
-}
-
-impl Default for Order {
-    fn default() -> Order {
-        Order {
-            last: Weak::new(),
-            pending: Recent::new(|event| !event.is_done()),
-            gated: Recent::new(Event::is_gated),
-            gated_barriers: Recent::new(Event::is_gated),
-        }
-    }
-}
-
-/// How a command stands to the others of an out-of-order queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// It comes after barriers only.
-    Ordinary,
-    /// It comes after everything (a marker without a wait list).
-    AfterAll,
-    /// Everything later comes after it; it after everything, if `after_all`.
-    Barrier { after_all: bool },
-}
-
-impl Place {
-    pub(super) fn of(work: &Work, waits_for_none: bool) -> Place {
-        match work.synchronises() {
-            (_, true) => Place::Barrier {
-                after_all: waits_for_none,
-            },
-            (true, false) if waits_for_none => Place::AfterAll,
-            _ => Place::Ordinary,
-        }
-    }
-
-    pub(super) fn is_after_all(self) -> bool {
-        matches!(self, Place::AfterAll | Place::Barrier { after_all: true })
-    }
-}
-
 /// A command about to be enqueued.
 pub struct Submission {
     /// What it does.
@@ -102,15 +56,6 @@ pub struct Submission {
     pub finisher: Option<Finisher>,
     /// Whether the application can see its end: it asked for the event, or host memory is written.
     pub visible: bool,
-}
-
-/// How a command stands when it comes into a queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    /// An unset user event of the application holds it back.
-    pub(super) is_gated: bool,
-    /// Nothing is before it that is incomplete.
-    pub(super) is_first: bool,
 }
 
 impl Queue {
@@ -441,67 +386,6 @@ impl Queue {
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.id
-    }
-}
-
-impl Order {
-    fn would_gate(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> bool {
-        wait.iter().any(|event| event.is_gated()) || self.earlier_gated(in_order, place).any()
-    }
-
-    // What of this queue a command at that place comes after, among what the application holds back.
-    fn earlier_gated(&mut self, in_order: bool, place: Place) -> &mut Recent {
-        if in_order || place.is_after_all() {
-            &mut self.gated
-        } else {
-            &mut self.gated_barriers
-        }
-    }
-
-    // What a gated command notes as before it; an in-order queue's own order needs no note.
-    fn gated_by(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> GatedBy {
-        let mut gated_by: Vec<Weak<Event>> = wait
-            .iter()
-            .filter(|event| event.is_gated())
-            .map(Arc::downgrade)
-            .collect();
-        if !in_order {
-            gated_by.extend(self.earlier_gated(in_order, place).all_weak());
-        }
-        gated_by.into()
-    }
-
-    // Whether a command enqueued now would have nothing of the queue's order before it.
-    fn is_first(&mut self, in_order: bool) -> bool {
-        if in_order {
-            !self.pending.any()
-        } else {
-            self.last.upgrade().is_none_or(|barrier| barrier.is_done())
-        }
-    }
-
-    fn precedents(&self, in_order: bool, place: Place) -> Precedents {
-        Precedents {
-            previous: self.last.clone(),
-            earlier: if !in_order && place.is_after_all() {
-                self.pending.all_weak().collect()
-            } else {
-                Vec::new()
-            },
-        }
-    }
-
-    fn push(&mut self, event: &Arc<Event>, in_order: bool, gated: bool, place: Place) {
-        self.pending.push(event);
-        if in_order || matches!(place, Place::Barrier { .. }) {
-            self.last = Arc::downgrade(event);
-        }
-        if gated {
-            self.gated.push(event);
-            if matches!(place, Place::Barrier { .. }) {
-                self.gated_barriers.push(event);
-            }
-        }
     }
 }
 

@@ -1,0 +1,134 @@
+//! The order of one queue: what a command comes after, and whether the application may hold it back.
+//!
+//! It knows events only, and sends nothing. Invariant: what it has forgotten is done, or held back no more.
+
+use std::sync::{Arc, Weak};
+
+use crate::stub::event::{GatedBy, Precedents};
+use crate::stub::recent::Recent;
+use crate::stub::{Event, Work};
+
+/// How a command stands to the others of an out-of-order queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stub) enum Place {
+    /// It comes after barriers only.
+    Ordinary,
+    /// It comes after everything (a marker without a wait list).
+    AfterAll,
+    /// Everything later comes after it; it after everything, if `after_all`.
+    Barrier { after_all: bool },
+}
+
+impl Place {
+    pub(in crate::stub) fn of(work: &Work, waits_for_none: bool) -> Place {
+        match work.synchronises() {
+            (_, true) => Place::Barrier {
+                after_all: waits_for_none,
+            },
+            (true, false) if waits_for_none => Place::AfterAll,
+            _ => Place::Ordinary,
+        }
+    }
+
+    pub(in crate::stub) fn is_after_all(self) -> bool {
+        matches!(self, Place::AfterAll | Place::Barrier { after_all: true })
+    }
+}
+
+/// How a command stands when it comes into a queue.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stub) struct Standing {
+    /// An unset user event of the application holds it back.
+    pub(in crate::stub) is_gated: bool,
+    /// Nothing is before it that is incomplete.
+    pub(in crate::stub) is_first: bool,
+}
+
+/// The commands of a queue that others may come after.
+#[derive(Debug)]
+pub(super) struct Order {
+    // The last command (in order) or barrier (out of order), whatever has become of it.
+    last: Weak<Event>,
+    // Incomplete commands.
+    pub(super) pending: Recent,
+    // Those that the application may hold back, and the barriers among them.
+    pub(super) gated: Recent,
+    gated_barriers: Recent,
+}
+
+impl Default for Order {
+    fn default() -> Order {
+        Order {
+            last: Weak::new(),
+            pending: Recent::new(|event| !event.is_done()),
+            gated: Recent::new(Event::is_gated),
+            gated_barriers: Recent::new(Event::is_gated),
+        }
+    }
+}
+
+impl Order {
+    pub(super) fn would_gate(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> bool {
+        wait.iter().any(|event| event.is_gated()) || self.earlier_gated(in_order, place).any()
+    }
+
+    // What of this queue a command at that place comes after, among what the application holds back.
+    pub(super) fn earlier_gated(&mut self, in_order: bool, place: Place) -> &mut Recent {
+        if in_order || place.is_after_all() {
+            &mut self.gated
+        } else {
+            &mut self.gated_barriers
+        }
+    }
+
+    // What a gated command notes as before it; an in-order queue's own order needs no note.
+    pub(super) fn gated_by(
+        &mut self,
+        in_order: bool,
+        place: Place,
+        wait: &[Arc<Event>],
+    ) -> GatedBy {
+        let mut gated_by: Vec<Weak<Event>> = wait
+            .iter()
+            .filter(|event| event.is_gated())
+            .map(Arc::downgrade)
+            .collect();
+        if !in_order {
+            gated_by.extend(self.earlier_gated(in_order, place).all_weak());
+        }
+        gated_by.into()
+    }
+
+    // Whether a command enqueued now would have nothing of the queue's order before it.
+    pub(super) fn is_first(&mut self, in_order: bool) -> bool {
+        if in_order {
+            !self.pending.any()
+        } else {
+            self.last.upgrade().is_none_or(|barrier| barrier.is_done())
+        }
+    }
+
+    pub(super) fn precedents(&self, in_order: bool, place: Place) -> Precedents {
+        Precedents {
+            previous: self.last.clone(),
+            earlier: if !in_order && place.is_after_all() {
+                self.pending.all_weak().collect()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    pub(super) fn push(&mut self, event: &Arc<Event>, in_order: bool, gated: bool, place: Place) {
+        self.pending.push(event);
+        if in_order || matches!(place, Place::Barrier { .. }) {
+            self.last = Arc::downgrade(event);
+        }
+        if gated {
+            self.gated.push(event);
+            if matches!(place, Place::Barrier { .. }) {
+                self.gated_barriers.push(event);
+            }
+        }
+    }
+}
