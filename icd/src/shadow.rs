@@ -3,21 +3,36 @@
 //! As large as the buffer, page-aligned, backed by nothing until touched (`MAP_NORESERVE`), so that a
 //! map of a small part of a large buffer costs that part. Invariant: the address stays the same for the
 //! life of the shadow, and so agree the pointers of all maps of a buffer.
+//!
+//! Fresh pages cost a map more than the bytes that go into them. So pages are large ones where the system
+//! has them, and those that are given back stay, up to a bound for the process, until the system wants
+//! them (`MADV_FREE`).
 
 #![allow(unsafe_code, reason = "mmap has no safe form")]
 
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use causeway_proto::region::Region;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::transport::HostRegion;
 
+/// Of the systems we run on.
+const LARGE_PAGE: usize = 2 << 20;
+
+/// So many bytes of shadows that nobody uses may keep their pages until the system wants them.
+const RESTING_LIMIT: u64 = 256 << 20;
+
+static RESTING: AtomicU64 = AtomicU64::new(0);
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Shadow {
     base: NonNull<u8>,
     length: usize,
+    // Counted in RESTING, from the first time its pages were left to the system.
+    rested: AtomicBool,
 }
 
 // SAFETY: the memory belongs to the process, not to a thread; nothing here reads or writes it.
@@ -34,7 +49,16 @@ impl Shadow {
         // SAFETY: a new mapping at an address of the system's choice touches no other memory.
         let base = unsafe { mmap_anonymous(null_mut(), length, access, flags) }.ok()?;
         let base = NonNull::new(base.cast())?;
-        Some(Shadow { base, length })
+        let shadow = Shadow {
+            base,
+            length,
+            rested: AtomicBool::new(false),
+        };
+        // A small one would only become larger by large pages.
+        if length >= LARGE_PAGE {
+            shadow.advise(Advice::LinuxHugepage);
+        }
+        Some(shadow)
     }
 
     /// Of its first byte, its provenance exposed.
@@ -47,24 +71,47 @@ impl Shadow {
         self.length as u64
     }
 
-    /// Gives the pages back; the bytes read as 0 afterwards. For when nobody is promised them.
+    /// Gives the pages back, at once or when the system wants them; the bytes mean nothing afterwards.
+    /// For when nobody is promised them.
     pub(crate) fn give_back(&self) {
-        // SAFETY: exactly this mapping, which is private and anonymous: its pages become zero pages.
-        let done = unsafe {
-            madvise(
-                self.base.as_ptr().cast(),
-                self.length,
-                Advice::LinuxDontNeed,
-            )
+        let advice = if self.may_rest() {
+            Advice::LinuxFree
+        } else {
+            Advice::LinuxDontNeed
         };
+        self.advise(advice);
+    }
+
+    // Whether the pages may be left to the system.
+    fn may_rest(&self) -> bool {
+        if self.rested.load(Ordering::Acquire) {
+            return true;
+        }
+        let more = |resting: u64| {
+            let sum = resting.checked_add(self.length())?;
+            (sum <= RESTING_LIMIT).then_some(sum)
+        };
+        let counted = RESTING.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        // Callers hold their buffer's lock: nobody else counts this one meanwhile.
+        self.rested.store(counted.is_ok(), Ordering::Release);
+        counted.is_ok()
+    }
+
+    fn advise(&self, advice: Advice) {
+        // SAFETY: exactly this mapping, which is private and anonymous. None of the advices in use
+        // changes what it may be used for; what they do to its bytes is said where they are used.
+        let done = unsafe { madvise(self.base.as_ptr().cast(), self.length, advice) };
         if let Err(error) = done {
-            tracing::debug!("the pages of a shadow stay: {error}");
+            tracing::debug!("the system does not heed {advice:?} for a shadow: {error}");
         }
     }
 }
 
 impl Drop for Shadow {
     fn drop(&mut self) {
+        if *self.rested.get_mut() {
+            RESTING.fetch_sub(self.length(), Ordering::AcqRel);
+        }
         // SAFETY: exactly the mapping that `new` made; whoever was given its address has unmapped, or
         // has released the buffer, and may not use it any more.
         let done = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
@@ -96,8 +143,20 @@ mod tests {
         unsafe {
             byte.write(7);
             assert_eq!(byte.read(), 7);
+            // Too large to rest.
             shadow.give_back();
             assert_eq!(byte.read(), 0);
         }
+    }
+
+    #[test]
+    fn a_shadow_that_rests_is_counted_once_and_until_it_goes() {
+        let shadow = Shadow::new(RESTING_LIMIT).unwrap();
+        assert!(shadow.may_rest() && shadow.may_rest());
+        let other = Shadow::new(4096).unwrap();
+        assert!(!other.may_rest());
+        drop(shadow);
+        assert!(other.may_rest());
+        other.give_back();
     }
 }

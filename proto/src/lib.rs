@@ -6,6 +6,7 @@
 //! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the
 //!   proof of the session's secret that follows them.
 //! - [`bulk`]: the 32-byte header before every chunk of bulk data.
+//! - [`socket`]: what both ends set on their connections' sockets.
 //! - [`source`]: what both ends must see alike in OpenCL C.
 //! - [`clock`]: one clock by another, for both ends.
 //! - [`id`], [`status`], [`region`], [`limits`], [`version`]: the vocabulary.
@@ -21,6 +22,7 @@ pub mod id;
 pub mod limits;
 pub mod preamble;
 pub mod region;
+pub mod socket;
 pub mod source;
 pub mod status;
 pub mod version;

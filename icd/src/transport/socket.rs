@@ -65,7 +65,7 @@ impl Door {
     }
 
     fn set_options(&self, stream: &TcpStream, purpose: Purpose) -> io::Result<()> {
-        stream.set_nodelay(true)?;
+        causeway_proto::socket::set_options(stream)?;
         if matches!(
             purpose,
             Purpose::Commands | Purpose::CommandsGrpc | Purpose::Pulse

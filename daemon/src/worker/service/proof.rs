@@ -51,7 +51,7 @@ pub(super) fn prove<Place>(
     claim: impl FnOnce() -> Result<Place, Verdict>,
 ) -> Result<Place, Refused> {
     socket.set_nonblocking(false)?;
-    socket.set_nodelay(true)?;
+    causeway_proto::socket::set_options(socket)?;
     let deadline = Instant::now() + TIME_LIMIT;
     let greeting = Greeting::welcome();
     write_within(socket, &greeting.encode(), deadline)?;

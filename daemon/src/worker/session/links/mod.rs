@@ -181,7 +181,7 @@ pub(crate) fn route_via_client(
 /// # Errors
 /// What the system says.
 pub(crate) fn set_options(connection: &TcpStream, lane: u8) -> io::Result<()> {
-    connection.set_nodelay(true)?;
+    causeway_proto::socket::set_options(connection)?;
     socket::keep_alive(connection)?;
     if lane == EVENT_LANE {
         // Bulk data may lie unread while its place is busy; words are always taken at once.
