@@ -255,6 +255,26 @@ fn a_command_that_fails_on_its_node_fails_those_behind_it_elsewhere() {
 }
 
 #[test]
+fn a_failure_that_a_blocking_call_has_told_is_not_told_again() {
+    let cl = several();
+    let buffer = cl.buffer(0, 64);
+    cl.write(DELTA, buffer, 0, &[1; 64]);
+    let rules = "[kernel.nothing]\nfail = -6\n[[call]]\nname = \"clEnqueueReadBuffer\"\nfail = -5";
+    let rules = cl.nodes[2].with_rules(rules);
+    assert_eq!(cl.try_read(DELTA, buffer, 0, 64, &[]), Err(-5));
+    cl.finish(DELTA);
+    // What nobody was told is, whatever was told since.
+    let args = [buffer; 3].map(Arg::Memory);
+    let failing = cl.try_launch(DELTA, "nothing", &args, 4, &[]);
+    release(&[failing.expect("launched")]);
+    assert_eq!(cl.try_read(DELTA, buffer, 0, 64, &[]), Err(-5));
+    assert_eq!(code!(clFinish(cl.queues[DELTA])), -6);
+    cl.finish(DELTA);
+    drop(rules);
+    release_memory(&[buffer]);
+}
+
+#[test]
 fn objects_may_be_released_right_behind_their_last_use() {
     let cl = several();
     for round in 0..50u32 {

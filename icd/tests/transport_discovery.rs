@@ -43,6 +43,12 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
         wire_version: 99,
         ..Faults::default()
     });
+    let nameless = [(); 2].map(|()| {
+        FakeNode::start(Faults {
+            nameless: true,
+            ..Faults::default()
+        })
+    });
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -62,6 +68,8 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
         localhost,
         newer.settings(),
         unknown,
+        nameless[0].settings(),
+        nameless[1].settings(),
     ];
 
     let before = sockets();
@@ -106,6 +114,14 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
         "{:?}",
         found[5]
     );
+    // Two that do not say who they are, are not one.
+    for refused in &found[6..8] {
+        let who = refused.inventory.as_ref().unwrap_err();
+        assert!(
+            matches!(who, WireError::Protocol { reason, .. } if reason.contains("who it is")),
+            "{who:?}"
+        );
+    }
     assert_eq!(first.sessions_opened(), 0);
 
     assert_eq!(

@@ -302,7 +302,7 @@ impl Event {
                 && !state.inherited
             {
                 // Before clFinish, which tells it, can see the end.
-                queue.finished(status);
+                queue.finished(self.id, status);
             }
             state.times = times.filter(|times| times[3] != 0);
             self.settled.store(settled, Ordering::Release);
@@ -400,6 +400,11 @@ impl Event {
     /// code the node gave the command for that; otherwise the status it failed with.
     pub fn outcome(&self) -> ClResult {
         let waited = self.wait();
+        if let Some(queue) = &self.queue
+            && waited.is_err()
+        {
+            queue.told(self.id);
+        }
         match self.status() {
             status if status < 0 && self.state.lock().inherited => Err(Status::WAIT_LIST_FAILED),
             status if status < 0 => Err(Status(status)),

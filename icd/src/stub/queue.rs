@@ -6,11 +6,11 @@
 
 mod order;
 
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{CreateQueue, Enqueue, ObjectKind, command::Kind};
-use causeway_proto::id::QueueId;
+use causeway_proto::id::{EventId, QueueId};
 use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
 use parking_lot::Mutex;
@@ -20,6 +20,10 @@ pub(super) use self::order::{Place, Standing};
 use super::event::{Finisher, Life};
 use super::{Binding, Buffer, Context, Device, Event, Site, Work, next_id};
 use crate::error::{ClResult, Status};
+
+/// Failures that are kept apart: one is told, the others only matter where blocking calls of several threads
+/// tell theirs.
+const MOST_UNTOLD: usize = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -36,8 +40,8 @@ pub struct Queue {
     order: Mutex<Order>,
     // Incomplete commands whose end the application can see: it has the event, or they write host memory.
     visible: AtomicUsize,
-    // The first failure that no wait list explains, until clFinish tells it.
-    failure: AtomicI32,
+    // Failures that no wait list explains and no call has told, oldest first; clFinish tells the first.
+    untold: Mutex<Vec<(EventId, Status)>>,
     // The last blocking command that returned before it was complete.
     promised: Mutex<Weak<Event>>,
 }
@@ -108,7 +112,7 @@ impl Queue {
             property_list: Vec::new(),
             order: Mutex::default(),
             visible: AtomicUsize::new(0),
-            failure: AtomicI32::new(0),
+            untold: Mutex::default(),
             promised: Mutex::default(),
         }
     }
@@ -345,12 +349,18 @@ impl Queue {
     }
 
     /// A command has ended thus, and not because its wait list failed.
-    pub(super) fn finished(&self, status: Status) {
+    pub(super) fn finished(&self, event: EventId, status: Status) {
         if status.is_error() {
-            let _ = self
-                .failure
-                .compare_exchange(0, status.0, Ordering::AcqRel, Ordering::Relaxed);
+            let mut untold = self.untold.lock();
+            if untold.len() < MOST_UNTOLD {
+                untold.push((event, status));
+            }
         }
+    }
+
+    /// A blocking call returns with the failure of its command.
+    pub(super) fn told(&self, event: EventId) {
+        self.untold.lock().retain(|(of, _)| *of != event);
     }
 
     /// `clFlush`: what was enqueued leaves now.
@@ -365,8 +375,8 @@ impl Queue {
     /// `clFinish`: everything enqueued before has ended.
     ///
     /// # Errors
-    /// The code with which a command failed by itself, once; `CL_DEVICE_NOT_AVAILABLE` when the session is
-    /// lost.
+    /// The code with which a command failed by itself, once, unless the command's own blocking call has told it;
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn finish(&self) -> ClResult {
         let flushed = self.flush();
         let pending = self.order.lock().pending.all();
@@ -376,9 +386,9 @@ impl Queue {
         }
         // Not before: until a lost session has failed its events, their bytes may still be landing.
         flushed?;
-        match self.failure.swap(0, Ordering::AcqRel) {
-            0 => Ok(()),
-            code => Err(Status(code)),
+        match std::mem::take(&mut *self.untold.lock()).first() {
+            Some((_, status)) => Err(*status),
+            None => Ok(()),
         }
     }
 

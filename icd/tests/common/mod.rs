@@ -49,6 +49,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct Faults {
     pub uuid: [u8; 16],
+    /// Does not say who it is.
+    pub nameless: bool,
     pub wire_version: u32,
     pub heartbeat_interval_ms: u32,
     pub heartbeat_limit_ms: u32,
@@ -67,6 +69,7 @@ impl Default for Faults {
     fn default() -> Faults {
         Faults {
             uuid: *b"0123456789abcdef",
+            nameless: false,
             wire_version: u32::from(WireVersion::CURRENT.number()),
             heartbeat_interval_ms: 50,
             heartbeat_limit_ms: 10_000,
@@ -407,7 +410,11 @@ impl NodeService for Supervisor {
     ) -> Result<Response<Inventory>, Status> {
         Ok(Response::new(Inventory {
             wire_version: self.0.faults.wire_version,
-            node_uuid: Bytes::copy_from_slice(&self.0.faults.uuid),
+            node_uuid: if self.0.faults.nameless {
+                Bytes::new()
+            } else {
+                Bytes::copy_from_slice(&self.0.faults.uuid)
+            },
             generation: 7,
             platforms: vec![Platform {
                 info: Vec::new(),
