@@ -6,6 +6,7 @@
 
 mod ending;
 mod sites;
+mod times;
 mod user;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -19,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 
 use ending::Arrival;
 pub(super) use ending::{End, Precedents};
+pub(super) use times::Start;
 
 use super::host_ranges::Follower;
 use super::{Binding, Buffer, Context, Queue, Site, callbacks, next_id, timer};
@@ -63,6 +65,8 @@ pub struct Event {
 struct State {
     // On the node's clock.
     times: Option<[u64; 4]>,
+    // When it started, where its own times do not tell.
+    starts: Vec<Start>,
     callbacks: Vec<(i32, EventCallback)>,
     finisher: Option<Finisher>,
     // Memory that the command reads or writes.
@@ -72,6 +76,8 @@ struct State {
     // Commands of our own that it consists of (distributed contexts): they end before it, and what fails
     // one fails it.
     parts: Vec<Arc<Event>>,
+    // They are all that it does.
+    is_composite: bool,
     // Whether a failed event of the wait list explains the failure.
     inherited: bool,
     // Counted by the queue as one whose end the application can see.
@@ -239,17 +245,6 @@ impl Event {
         self.gated.iter().flatten().filter_map(Weak::upgrade)
     }
 
-    /// Queued, submitted, started, ended on the host clock, ns; none before a successful end, for user
-    /// events, and where the node gave none. Waits while the node's clock is being read for the first time.
-    #[must_use]
-    pub fn times(&self) -> Option<[u64; 4]> {
-        if self.status() != CL_COMPLETE {
-            return None;
-        }
-        let told = self.state.lock().times?;
-        timer::moments_of(self.queue.as_ref()?, self.queued_ns, told)
-    }
-
     /// The command has left the client.
     pub(super) fn submitted(&self) {
         let _ = self.status.compare_exchange(
@@ -291,6 +286,11 @@ impl Event {
         if let Some(finisher) = finisher {
             finisher(status, &contents);
         }
+        let starts = if times.is_some() {
+            self.starts_of_parts()
+        } else {
+            Vec::new()
+        };
         let (status, mut callbacks, (held, order_mirrors), arrivals) = {
             let mut state = self.state.lock();
             if self.is_done() {
@@ -305,6 +305,7 @@ impl Event {
                 queue.finished(self.id, status);
             }
             state.times = times.filter(|times| times[3] != 0);
+            state.starts.extend(starts);
             self.settled.store(settled, Ordering::Release);
             let order_mirrors = if settled {
                 state.order_mirrors.clone()

@@ -12,7 +12,9 @@ use std::sync::{Arc, Weak};
 use causeway_proto::command::{CreateQueue, Enqueue, ObjectKind, command::Kind};
 use causeway_proto::id::{EventId, QueueId};
 use causeway_proto::limits::MAX_LIST;
-use cl_headers::types::{CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
+use cl_headers::types::{
+    CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE,
+};
 use parking_lot::Mutex;
 
 use self::order::Order;
@@ -171,6 +173,12 @@ impl Queue {
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0
+    }
+
+    /// Whether somebody may ask for the times of its commands.
+    #[must_use]
+    pub fn is_profiling(&self) -> bool {
+        self.properties & CL_QUEUE_PROFILING_ENABLE != 0
     }
 
     /// Whether a transfer enqueued now with this wait list might be held back by an unset user event

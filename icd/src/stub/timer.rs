@@ -2,7 +2,7 @@
 //!
 //! A command is queued when the application enqueues it, here; the other moments come from its node. They
 //! are shown in order whatever the error of the node's clock, and what lies between start and end is never
-//! changed. A device's timer is its node's, on the same scale: so `clGetDeviceAndHostTimer`,
+//! changed. Of a command that is made of parts on several nodes the start is the first part's. A device's timer is its node's, on the same scale: so `clGetDeviceAndHostTimer`,
 //! `clGetHostTimer` and profiling agree.
 #![forbid(unsafe_code)]
 
@@ -13,8 +13,8 @@ use causeway_proto::clock::Offset;
 use causeway_proto::command::DeviceTimer;
 use causeway_proto::id::RequestId;
 use causeway_proto::status::Status;
-use cl_headers::types::CL_QUEUE_PROFILING_ENABLE;
 
+use super::event::Start;
 use super::{Device, Queue, SessionLink, next_id};
 use crate::error::ClResult;
 use crate::transport::{Session, clock};
@@ -55,39 +55,48 @@ pub fn device_and_host(device: &Arc<Device>) -> ClResult<(u64, u64)> {
 
 /// A queue was made: if it profiles, somebody will ask for times.
 pub fn prepare(queue: &Queue) {
-    if is_profiling(queue) {
-        session_of(queue).read_clock(next_request);
+    if queue.is_profiling() {
+        // Its commands may have parts on every site.
+        for site in queue.context().sites() {
+            site.session().read_clock(next_request);
+        }
     }
 }
 
 /// The time of an enqueue; 0 where nobody can ask for it. Not before any timer that the application has read,
 /// although that may be ahead by the error of its node's clock.
 pub(super) fn stamp(queue: &Queue) -> u64 {
-    if is_profiling(queue) {
+    if queue.is_profiling() {
         host_ns().max(READ.load(Ordering::Relaxed))
     } else {
         0
     }
 }
 
-/// [`moments`] of a command of this queue.
-pub(super) fn moments_of(queue: &Queue, queued: u64, told: [u64; 4]) -> Option<[u64; 4]> {
+/// The four moments of a command of this queue: enqueued at `queued` here; the others as its node told them, but
+/// that it started with the first of `starts`, if that was before.
+pub(super) fn moments_of(
+    queue: &Queue,
+    queued: u64,
+    told: [u64; 4],
+    starts: &[Start],
+) -> Option<[u64; 4]> {
     let offset = session_of(queue).clock_offset()?;
-    Some(moments(queued, told, offset))
-}
-
-fn is_profiling(queue: &Queue) -> bool {
-    queue.properties() & CL_QUEUE_PROFILING_ENABLE != 0
+    let here = |start: &Start| match &start.site {
+        Some(site) => Some(site.session().clock_offset()?.apply(start.ns)),
+        None => Some(start.ns),
+    };
+    let first = starts.iter().filter_map(here).min();
+    Some(moments(queued, told, offset, first))
 }
 
 fn session_of(queue: &Queue) -> &Arc<Session> {
     queue.context().site_of(queue.device()).session()
 }
 
-/// The four moments of a command: enqueued at `queued` here; the others as its node told them.
-fn moments(queued: u64, told: [u64; 4], offset: Offset) -> [u64; 4] {
+fn moments(queued: u64, told: [u64; 4], offset: Offset, first: Option<u64>) -> [u64; 4] {
     let [_, submitted, started, ended] = told.map(|ns| offset.apply(ns));
-    let started = started.min(ended);
+    let started = started.min(ended).min(first.unwrap_or(u64::MAX));
     let submitted = submitted.min(started);
     [queued.min(submitted), submitted, started, ended]
 }
@@ -105,9 +114,14 @@ mod tests {
         #[test]
         fn moments_are_in_order_and_durations_stay(
             queued in 0u64..1 << 40, told in prop::array::uniform4(1u64 << 41..1 << 42), ns in -(1i64 << 40)..1 << 40,
+            first in 1u64 << 40..1 << 43,
         ) {
-            let shown = moments(queued, told, Offset { ns, uncertainty: 0 });
+            let offset = Offset { ns, uncertainty: 0 };
+            let shown = moments(queued, told, offset, None);
             prop_assert!(shown.is_sorted());
+            let earlier = moments(queued, told, offset, Some(first));
+            prop_assert!(earlier.is_sorted());
+            prop_assert_eq!((earlier[2], earlier[3]), (shown[2].min(first), shown[3]));
             if told[2] <= told[3] {
                 prop_assert_eq!(shown[3] - shown[2], told[3] - told[2]);
             }
@@ -121,12 +135,12 @@ mod tests {
             uncertainty: 5,
         };
         assert_eq!(
-            moments(90, [0, 1100, 1200, 1300], offset),
+            moments(90, [0, 1100, 1200, 1300], offset, None),
             [90, 100, 200, 300]
         );
         // By the error of the node's clock it came before it was sent.
         assert_eq!(
-            moments(103, [0, 1100, 1200, 1300], offset),
+            moments(103, [0, 1100, 1200, 1300], offset, None),
             [100, 100, 200, 300]
         );
     }

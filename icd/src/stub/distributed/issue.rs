@@ -76,6 +76,7 @@ impl Sequence {
             return Err(Status::DEVICE_NOT_AVAILABLE);
         }
         self.look_at_routes();
+        self.profiling = queue.is_profiling();
         let command = Command {
             queue: &queue,
             event: &event,
@@ -173,7 +174,7 @@ impl Sequence {
         let site = command.site();
         let plan = self.plan(command, Place::Site(index(site)), accesses)?;
         let sent = self.begin(&plan);
-        command.event.consists_of(&sent.received);
+        command.event.needs(&sent.received);
         let events = command.wait.iter().chain(&sent.received);
         let wait = self.list(events, plan.waits(), site)?;
         send(self, wait)?;
@@ -263,6 +264,7 @@ impl Sequence {
             return self.at_client(command, &accesses);
         }
         let site = command.site();
+        command.event.consists_of(&[]);
         self.at_site(command, &accesses, |sequence, wait| {
             let ids = buffers.iter().map(|buffer| Ok(buffer.id_on(site)?.0));
             let operation = Operation::Migrate(Migrate {
@@ -298,7 +300,7 @@ impl Sequence {
             let operation = work.on(&site)?;
             self.enqueue(&site, queue, &part, wait, operation)
         });
-        part.consists_of(&sent.received);
+        part.needs(&sent.received);
         if result.is_ok() {
             self.commit(&plan, &part);
         }

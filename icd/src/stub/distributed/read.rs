@@ -187,6 +187,7 @@ impl Follower for Copier {}
 
 impl Drop for Copier {
     fn drop(&mut self) {
+        self.done.starts_here();
         for (from, to) in &self.copies {
             let _ = to.copy_from(from);
         }

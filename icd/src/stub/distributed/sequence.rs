@@ -12,7 +12,8 @@ use causeway_proto::command::{
 use causeway_proto::id::{EventId, MemoryId, QueueId};
 use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{
-    CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROPERTIES,
+    CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
+    CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -32,6 +33,8 @@ pub(super) struct Sequence {
     own: Vec<Own>,
     // Events whose names were given out for a list that may not be on the wire yet.
     named: Vec<Arc<Event>>,
+    // Whether somebody may ask when the command that is being sent has run: then its parts must tell.
+    pub(super) profiling: bool,
     // The state of all links of which the coherence knows the routes.
     routes_of: Option<u64>,
 }
@@ -39,7 +42,8 @@ pub(super) struct Sequence {
 /// What the sequence has of its own on a site.
 #[derive(Debug, Default)]
 struct Own {
-    queues: [Option<QueueId>; 2],
+    // For each way, without times and with.
+    queues: [[Option<QueueId>; 2]; 2],
     // An event that is complete, for lists that must not be empty.
     done: Option<u64>,
     is_lost: bool,
@@ -65,6 +69,7 @@ impl Sequence {
             between: FxHashSet::default(),
             own: sites.iter().map(|_| Own::default()).collect(),
             named: Vec::new(),
+            profiling: false,
             routes_of: None,
         }
     }
@@ -264,24 +269,28 @@ impl Sequence {
     // ---- the wire ----------------------------------------------------------------
 
     /// One of its own queues on a site: out of order where the device can, since what it runs is ordered
-    /// by events alone.
+    /// by events alone; with times where the command that is being sent shall have them.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
     pub(super) fn own_queue(&mut self, site: &Arc<Site>, way: Way) -> ClResult<QueueId> {
-        let slot = &mut self.own[site.index()].queues[way as usize];
+        let profiling = self.profiling;
+        let slot = &mut self.own[site.index()].queues[way as usize][usize::from(profiling)];
         if let Some(queue) = *slot {
             return Ok(queue);
         }
         let device = &site.devices()[0];
         let offered = device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
-        let out_of_order = offered & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+        let mut properties = offered & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+        if profiling {
+            properties |= CL_QUEUE_PROFILING_ENABLE;
+        }
         let queue = QueueId(next_id());
         site.send(Kind::CreateQueue(CreateQueue {
             queue: queue.0,
             context: site.context().0,
             device: device.index().0,
-            properties: vec![u64::from(CL_QUEUE_PROPERTIES), out_of_order],
+            properties: vec![u64::from(CL_QUEUE_PROPERTIES), properties],
         }))?;
         *slot = Some(queue);
         Ok(queue)
@@ -344,7 +353,7 @@ impl Sequence {
             peer::end_transfer(transfer);
         }
         for (site, own) in self.sites.iter().zip(self.own) {
-            for queue in own.queues.into_iter().flatten() {
+            for queue in own.queues.into_iter().flatten().flatten() {
                 site.release(ObjectKind::Queue, queue.0);
             }
             if let Some(done) = own.done {

@@ -31,10 +31,16 @@ impl Event {
     }
 
     /// The command needs these of our own: their ends come before its own, and a failure of one is its own.
-    pub(in crate::stub) fn consists_of(&self, parts: &[Arc<Event>]) {
+    pub(in crate::stub) fn needs(&self, parts: &[Arc<Event>]) {
         if !parts.is_empty() {
             self.state.lock().parts.extend_from_slice(parts);
         }
+    }
+
+    /// The same, and they are all that it does: it starts with the first of them.
+    pub(in crate::stub) fn consists_of(&self, parts: &[Arc<Event>]) {
+        self.needs(parts);
+        self.state.lock().is_composite = true;
     }
 
     /// Lets go of it when the command has ended: at once, if it has.
