@@ -2,10 +2,14 @@
 //!
 //! The experiments are written against this, and so know nothing of nodes: whether the platform's
 //! devices are in this machine or in sixteen others, they share one context, one program and the
-//! buffers. Commands are in [`commands`]. Not here: what is computed. Invariant: what was made is released with [`Devices`], and
-//! memory of the program is touched by no command once a method has returned.
+//! buffers. Commands are in [`commands`]; those that the rows measure, one call each, in [`single`]; many
+//! threads in [`contention`]. Not here: what is computed. Invariant: what was made is released with
+//! [`Devices`], and memory of the program is touched by no command once a method has returned, unless it
+//! lives for ever.
 
 mod commands;
+mod contention;
+mod single;
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_void};
@@ -61,8 +65,9 @@ pub(crate) struct Devices {
     made: RefCell<Made>,
 }
 
-/// The devices of the first platform that has any, at most `most`.
-fn find(cl: &Functions, most: usize) -> Result<Vec<cl_device_id>, ClError> {
+/// The devices of the first platform that has any, at most `most`; of the one whose name contains `platform`
+/// if one is wanted.
+fn find(cl: &Functions, most: usize, wanted: Option<&str>) -> Result<Vec<cl_device_id>, ClError> {
     let mut platforms = [ptr::null_mut(); 16];
     let mut count = 0;
     // SAFETY: room for as many as are asked for.
@@ -70,6 +75,9 @@ fn find(cl: &Functions, most: usize) -> Result<Vec<cl_device_id>, ClError> {
         (cl.clGetPlatformIDs)(16, platforms.as_mut_ptr(), &raw mut count)
     })?;
     for platform in &platforms[..count.min(16) as usize] {
+        if wanted.is_some_and(|wanted| !platform_name(cl, *platform).contains(wanted)) {
+            continue;
+        }
         let mut devices = [ptr::null_mut(); 64];
         let mut count = 0;
         // SAFETY: as above.
@@ -87,13 +95,52 @@ fn find(cl: &Functions, most: usize) -> Result<Vec<cl_device_id>, ClError> {
             return Ok(devices[..found].to_vec());
         }
     }
-    Err(ClError::NoDevice)
+    Err(wanted.map_or(ClError::NoDevice, |name| {
+        ClError::NoPlatform(name.to_owned())
+    }))
+}
+
+/// Nothing for a platform that does not tell.
+fn platform_name(cl: &Functions, platform: cl_platform_id) -> String {
+    let mut room = [0u8; 512];
+    // SAFETY: room and its size agree.
+    unsafe {
+        (cl.clGetPlatformInfo)(
+            platform,
+            CL_PLATFORM_NAME,
+            room.len(),
+            room.as_mut_ptr().cast(),
+            ptr::null_mut(),
+        )
+    };
+    text(&room)
+}
+
+/// A string as OpenCL gives it, up to its zero.
+fn text(bytes: &[u8]) -> String {
+    let text = bytes.split(|byte| *byte == 0).next();
+    String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
+}
+
+/// A process's first look at the platforms; how many there are.
+pub(crate) fn platforms() -> Result<usize, ClError> {
+    let cl = Functions::load()?;
+    let mut count = 0;
+    // SAFETY: only the number is asked for.
+    let code = unsafe { (cl.clGetPlatformIDs)(0, ptr::null_mut(), &raw mut count) };
+    // Drivers do not like to be unloaded while their threads run.
+    std::mem::forget(cl);
+    match code {
+        // `cl_khr_icd`: what a loader says that has none.
+        CL_PLATFORM_NOT_FOUND_KHR => Ok(0),
+        code => check("clGetPlatformIDs", code).map(|()| count as usize),
+    }
 }
 
 /// How many devices the first platform that has any shows.
 pub(crate) fn count() -> Result<usize, ClError> {
     let cl = Functions::load()?;
-    let count = find(&cl, usize::MAX)?.len();
+    let count = find(&cl, usize::MAX, None)?.len();
     // Drivers do not like to be unloaded while their threads run.
     std::mem::forget(cl);
     Ok(count)
@@ -102,8 +149,13 @@ pub(crate) fn count() -> Result<usize, ClError> {
 impl Devices {
     /// Opens at most `most` devices, an in-order queue on each.
     pub(crate) fn open(most: usize) -> Result<Devices, ClError> {
+        Devices::open_on(most, None)
+    }
+
+    /// The same, of the platform whose name contains `platform`.
+    pub(crate) fn open_on(most: usize, platform: Option<&str>) -> Result<Devices, ClError> {
         let cl = Functions::load()?;
-        let devices = find(&cl, most)?;
+        let devices = find(&cl, most, platform)?;
         let mut code = 0;
         // SAFETY: a list of live devices of one platform with its length; no callback.
         let context = unsafe {
@@ -137,6 +189,11 @@ impl Devices {
         self.devices.len()
     }
 
+    /// How many queues there are.
+    pub(crate) fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
     fn info(&self, device: usize, name: cl_device_info, room: &mut [u8]) -> Result<usize, ClError> {
         let mut size = 0;
         // SAFETY: room and its size agree.
@@ -156,8 +213,21 @@ impl Devices {
     pub(crate) fn name(&self, device: usize) -> Result<String, ClError> {
         let mut room = [0; 512];
         let size = self.info(device, CL_DEVICE_NAME, &mut room)?;
-        let text = room[..size].split(|byte| *byte == 0).next();
-        Ok(String::from_utf8_lossy(text.unwrap_or_default()).into_owned())
+        Ok(text(&room[..size]))
+    }
+
+    /// Whether it is anything else than a CPU.
+    pub(crate) fn is_accelerator(&self, device: usize) -> Result<bool, ClError> {
+        let mut bits = [0; 8];
+        self.info(device, CL_DEVICE_TYPE, &mut bits)?;
+        Ok(cl_device_type::from_ne_bytes(bits) & CL_DEVICE_TYPE_CPU == 0)
+    }
+
+    /// `CL_DEVICE_MAX_MEM_ALLOC_SIZE`.
+    pub(crate) fn largest_buffer(&self, device: usize) -> Result<u64, ClError> {
+        let mut bytes = [0; 8];
+        self.info(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
     }
 
     /// Where parts of a buffer may begin on every device: multiples of so many bytes.
@@ -202,6 +272,19 @@ impl Devices {
             CL_SUCCESS => Ok(Program(program)),
             code => Err(ClError::Build(code, self.logs(program))),
         }
+    }
+
+    /// Builds a source and gives the program back.
+    pub(crate) fn build_and_release(&self, source: &str) -> Result<(), ClError> {
+        let Program(program) = self.build(source, "")?;
+        self.made
+            .borrow_mut()
+            .programs
+            .retain(|made| *made != program);
+        // SAFETY: a live handle, no longer in the list, not used again.
+        check("clReleaseProgram", unsafe {
+            (self.cl.clReleaseProgram)(program)
+        })
     }
 
     fn logs(&self, program: cl_program) -> String {

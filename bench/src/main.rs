@@ -1,49 +1,60 @@
-//! Measurements: native, a bare TCP socket and Causeway, in one run.
+//! Measurements: native, a bare TCP socket and Causeway, in one run, and the marks that they have to reach.
 //!
 //! ```text
-//! runner ──spawns──► probe (native driver)      the same measuring code, in turns,
-//!    │   ├─────────► probe (through Causeway)   a round each
-//!    │   ├─────────► causewayd
-//!    └── socket      bare TCP against a child process
+//! runner ──► stage ──spawns──► probe (native driver)      the same measuring code, in turns,
+//!               │   ├─────────► probe (through Causeway)   a round each
+//!               │   ├─────────► causewayd
+//!               └── socket      bare TCP against a child process
 //! ```
-//! - [`rows`]: what is measured, and what each row is compared with.
-//! - [`probe`]: the measuring side, one process per platform; talks JSON lines with the runner.
-//! - [`opencl`]: the few OpenCL calls that probes make, through the system's loader.
-//! - [`socket`]: the floor: the same bytes over bare TCP.
-//! - [`report`], [`plot`]: table, JSON, SVG.
+//! - [`rows`]: what is measured, in files by theme; [`marks`]: what it has to reach, one table.
+//! - [`stages`]: where: what has to run for a row, and a round of it.
+//! - [`probe`]: the measuring side, one process per platform; talks JSON lines with the stage.
+//! - [`socket`]: the floor: the same bytes over bare TCP. [`iperf`]: what iperf3 makes of a link.
+//! - [`figures`], [`report`], [`plot`]: medians, table and JSON, SVG; [`compare`]: two reports.
 //!
 //! The paper's experiments, one command each, are ordinary OpenCL programs over several nodes:
 //! - [`mandelbrot`]: one picture on 1 to 16 nodes, and by MPI.
 //! - [`osem`]: the reconstruction of a PET image on 1 to 4 nodes.
 //! - [`transfer`]: 1 to 1024 MiB over a link of a given rate, beside iperf3.
-//! - [`devices`]: the side of such a program; [`nodes`]: the daemons on loopback that it runs over.
+//! - [`nodes`]: the daemons on loopback that they run over; [`cables`]: the same on an emulated network.
 //! - [`experiment`], [`bars`], [`png`], [`dealing`]: what they share.
 //!
-//! No time is asserted anywhere: the figures are reported, with the ratios that matter. Invariant: what
-//! stands in one line was measured in one run, in alternating rounds.
+//! [`devices`] is the OpenCL side of them all, [`setup`] their processes. No time is asserted in any test: the
+//! figures are reported and judged by `bench` itself. Invariant: what stands in one line was measured in one run,
+//! in alternating rounds.
 
 mod bars;
+mod cables;
+mod compare;
 mod dealing;
 mod devices;
 mod experiment;
+mod figures;
+mod iperf;
 mod mandelbrot;
+mod marks;
 mod nodes;
 mod opencl;
+mod options;
 mod osem;
 mod plot;
 mod png;
 mod probe;
+mod process;
 mod report;
 mod rows;
 mod runner;
 mod setup;
 mod socket;
+mod stages;
 mod transfer;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use options::Options;
+use rows::Group;
 
 /// Measure native OpenCL, a bare TCP socket and Causeway in one run.
 #[derive(Debug, Parser)]
@@ -55,14 +66,26 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Enqueue, launch and finish, small reads, builds, enumeration
+    /// Every row; ends with an error when a mark is missed
+    All(Options),
+    /// Enqueues, launch and finish, small reads
     Latency(Options),
+    /// Commands a second and many threads, on the fake driver
+    Commands(Options),
     /// Blocking writes and reads of 4 KiB to 1 GiB, map and unmap
     Bandwidth(Options),
-    /// Commands a second on the fake driver
-    Commands(Options),
-    /// Latency, bandwidth and commands
-    All(Options),
+    /// Program builds
+    Build(Options),
+    /// First devices, and a library that nobody has configured
+    Start(Options),
+    /// Memory at the peak of a transfer of 4 GiB
+    Memory(Options),
+    /// Emulated links of 1 and 10 Gbit/s, beside iperf3; needs root
+    Links(Options),
+    /// The Mandelbrot on sixteen nodes, against the ideal
+    Nodes(Options),
+    /// What became better or worse from one report to another
+    Compare(compare::Options),
     /// The paper's Mandelbrot on several nodes, and by MPI
     Mandelbrot(mandelbrot::Options),
     /// The paper's list-mode OSEM on several nodes
@@ -83,66 +106,59 @@ enum Verb {
     DeviceCount,
     /// The measuring side; started by the others
     #[command(hide = true)]
-    Probe,
+    Probe {
+        /// A part of the platform's name; the first one with a device if not said
+        #[arg(long)]
+        platform: Option<String>,
+    },
     /// Prints how long this process's first clGetDeviceIDs took; started by the others
     #[command(hide = true)]
     FirstDevices,
+    /// Prints how long this process's platform list took, and what it left; started by the others
+    #[command(hide = true)]
+    Platforms,
     /// The other end of the bare socket; started by the others
     #[command(hide = true)]
-    SocketPeer,
-}
-
-/// How to measure.
-#[derive(Debug, Clone, clap::Args)]
-struct Options {
-    /// Also write the results to this file
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "bench.json")]
-    json: Option<PathBuf>,
-    /// Draw the plots into this folder
-    #[arg(long, value_name = "DIR", default_value = "target/bench")]
-    plots: PathBuf,
-    /// Alternating rounds; the table shows medians over them
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// The largest transfer, MiB
-    #[arg(long, default_value_t = 1024)]
-    largest: u64,
-    /// The node's .icd folder: what the daemon and the native side load
-    #[arg(long, value_name = "DIR")]
-    native_vendors: Option<PathBuf>,
-    /// The command carrier to measure
-    #[arg(long, default_value = "direct")]
-    carrier: String,
+    SocketPeer {
+        /// Where
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: String,
+    },
 }
 
 fn main() -> ExitCode {
+    let done = |result: Result<(), Box<dyn std::error::Error>>| result.map(|()| true);
+    let rows = |options: &Options, group| runner::run(options, &[group]);
     let result = match Arguments::parse().verb {
-        Verb::Latency(options) => runner::run(&options, &[rows::Group::Latency]),
-        Verb::Bandwidth(options) => runner::run(&options, &[rows::Group::Bandwidth]),
-        Verb::Commands(options) => runner::run(&options, &[rows::Group::Commands]),
-        Verb::All(options) => runner::run(
-            &options,
-            &[
-                rows::Group::Latency,
-                rows::Group::Bandwidth,
-                rows::Group::Commands,
-            ],
-        ),
-        Verb::Mandelbrot(options) => mandelbrot::run(&options),
-        Verb::MandelbrotProgram(arguments) => mandelbrot::program::run(&arguments),
-        Verb::Osem(options) => osem::run(&options),
-        Verb::OsemProgram(arguments) => osem::program::run(&arguments),
-        Verb::Transfer(options) => transfer::run(&options),
-        Verb::TransferProgram(arguments) => transfer::program::run(&arguments),
+        Verb::All(options) => runner::run(&options, &Group::ALL),
+        Verb::Latency(options) => rows(&options, Group::Latency),
+        Verb::Commands(options) => rows(&options, Group::Commands),
+        Verb::Bandwidth(options) => rows(&options, Group::Bandwidth),
+        Verb::Build(options) => rows(&options, Group::Build),
+        Verb::Start(options) => rows(&options, Group::Start),
+        Verb::Memory(options) => rows(&options, Group::Memory),
+        Verb::Links(options) => rows(&options, Group::Links),
+        Verb::Nodes(options) => rows(&options, Group::Nodes),
+        Verb::Compare(options) => compare::run(&options),
+        Verb::Mandelbrot(options) => done(mandelbrot::run(&options)),
+        Verb::MandelbrotProgram(arguments) => done(mandelbrot::program::run(&arguments)),
+        Verb::Osem(options) => done(osem::run(&options)),
+        Verb::OsemProgram(arguments) => done(osem::program::run(&arguments)),
+        Verb::Transfer(options) => done(transfer::run(&options)),
+        Verb::TransferProgram(arguments) => done(transfer::program::run(&arguments)),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))
+            .map(|()| true)
             .map_err(Into::into),
-        Verb::Probe => probe::serve(),
-        Verb::FirstDevices => probe::first_devices(),
-        Verb::SocketPeer => socket::peer(),
+        Verb::Probe { platform } => done(probe::serve(platform.as_deref())),
+        Verb::FirstDevices => done(probe::first_devices()),
+        Verb::Platforms => done(probe::platforms()),
+        Verb::SocketPeer { listen } => done(socket::peer(&listen, probe::call)),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        // What is wrong has been said.
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("bench: {error}");
             ExitCode::FAILURE

@@ -1,54 +1,78 @@
 //! The measuring side: one process per platform, a round at a time.
 //!
-//! The runner writes one JSON [`Request`] a line; the answer is one JSON [`Samples`] a line.
+//! The runner writes one JSON [`Request`] a line; the answer is one JSON [`Answer`] a line. Invariant: the same code
+//! measures every platform.
+#![forbid(unsafe_code)]
 
 use std::hint::black_box;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::opencl::{self, Buffer, ClError, Kernel, Session};
-use crate::rows::Row;
+use crate::devices::{self, Argument, Devices, Kernel, Memory};
+use crate::opencl::ClError;
+use crate::process;
+use crate::rows::{Direction, Pace, Task};
+use crate::socket::{Call, Order};
 
 /// What the runner asks.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Request {
     /// What to measure.
-    pub(crate) row: Row,
-    /// A number that no other request of this run has; makes sources unique.
+    pub(crate) task: Task,
+    /// Makes sources unique, where they are to be.
     pub(crate) nonce: u64,
 }
 
 /// What the probe answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Samples {
-    /// Nanoseconds of each repetition; for transfers, the whole transfer's.
-    pub(crate) nanoseconds: Vec<u64>,
+pub(crate) struct Answer {
+    /// Nanoseconds of each repetition; for transfers, the whole transfer's. Of some tasks other things.
+    pub(crate) values: Vec<u64>,
     /// The error, when there is one.
     pub(crate) error: Option<String>,
+}
+
+/// The first thing that a probe says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Greeting {
+    /// The device's name.
+    pub(crate) device: String,
+    /// Whether it is anything else than a CPU.
+    pub(crate) accelerator: bool,
+    /// `CL_DEVICE_MAX_MEM_ALLOC_SIZE`.
+    pub(crate) largest: u64,
 }
 
 const SOURCE: &str =
     "__kernel void touch(__global uint *data) { if (data[0] == 0xffffffffu) data[0] = 1; }";
 
-/// Answers requests until standard input ends.
-pub(crate) fn serve() -> Result<(), Box<dyn std::error::Error>> {
-    let probe = Probe::open()?;
-    println!("{}", serde_json::to_string(&probe.session.device_name()?)?);
-    for line in std::io::stdin().lock().lines() {
-        let request: Request = serde_json::from_str(&line?)?;
-        let samples = match probe.measure(&request) {
-            Ok(nanoseconds) => Samples {
-                nanoseconds,
-                error: None,
-            },
-            Err(error) => Samples {
-                nanoseconds: Vec::new(),
-                error: Some(error.to_string()),
-            },
+/// Threads of the contention rows.
+const THREADS: usize = 8;
+
+/// Constant, so that a write of it may outlive everything.
+static SMALL: [u8; 4096] = [7; 4096];
+
+/// Answers requests until standard input ends; on the platform of that name, if one is wanted.
+pub(crate) fn serve(platform: Option<&str>) -> Result<(), Box<dyn std::error::Error>> {
+    let mut probe = Probe::open(platform)?;
+    let greeting = Greeting {
+        device: probe.devices.name(0)?,
+        accelerator: probe.devices.is_accelerator(0)?,
+        largest: probe.devices.largest_buffer(0)?,
+    };
+    println!("{}", serde_json::to_string(&greeting)?);
+    // Not `lines()`, which would keep the input locked: some tasks read it, too.
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line)? > 0 {
+        let request: Request = serde_json::from_str(&line)?;
+        line.clear();
+        let (values, error) = match probe.measure(&request) {
+            Ok(values) => (values, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
         };
-        println!("{}", serde_json::to_string(&samples)?);
+        println!("{}", serde_json::to_string(&Answer { values, error })?);
         std::io::stdout().flush()?;
     }
     Ok(())
@@ -57,125 +81,254 @@ pub(crate) fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// Prints the nanoseconds of a fresh process's first enumeration.
 pub(crate) fn first_devices() -> Result<(), Box<dyn std::error::Error>> {
     let begin = Instant::now();
-    opencl::enumerate()?;
+    devices::count()?;
     println!("{}", begin.elapsed().as_nanos());
     Ok(())
 }
 
+/// Prints the nanoseconds of a fresh process's platform list, and how many threads and sockets it has made.
+pub(crate) fn platforms() -> Result<(), Box<dyn std::error::Error>> {
+    let before = process::threads_and_sockets()?;
+    let begin = Instant::now();
+    devices::platforms()?;
+    let took = begin.elapsed().as_nanos();
+    let made = process::threads_and_sockets()?.saturating_sub(before);
+    println!("{took} {made}");
+    Ok(())
+}
+
+/// The native call in the middle of a bare round trip.
+pub(crate) fn call(order: Order) -> Result<Option<Call>, Box<dyn std::error::Error>> {
+    if matches!(order, Order::Echo | Order::Sink | Order::Source) {
+        return Ok(None);
+    }
+    let probe = Probe::open(None)?;
+    let mut nonce = 0;
+    Ok(Some(Box::new(move || {
+        match order {
+            Order::Launch => probe.launch_and_finish()?,
+            Order::Build => {
+                nonce += 1;
+                let source = source(nonce, "bare");
+                probe.devices.build_and_release(&source)?;
+            }
+            _ => probe.read_small()?,
+        }
+        Ok(())
+    })))
+}
+
+/// A source that no other number gives.
+fn source(nonce: u64, tag: &str) -> String {
+    SOURCE.replace("touch", &format!("touch_{tag}_{nonce}"))
+}
+
 struct Probe {
-    session: Session,
-    small: Buffer,
-    kernel: Kernel,
+    devices: Devices,
+    /// A queue beside the first.
+    other: usize,
+    small: Memory,
+    kernels: Vec<Kernel>,
 }
 
 impl Probe {
-    fn open() -> Result<Probe, ClError> {
-        let session = Session::open()?;
-        let small = session.buffer(4096)?;
-        session.write(small, &[0; 4096], true)?;
-        let kernel = session.kernel(SOURCE, "touch", small)?;
-        session.launch(kernel)?;
-        session.finish()?;
-        Ok(Probe {
-            session,
+    fn open(platform: Option<&str>) -> Result<Probe, ClError> {
+        let mut devices = Devices::open_on(1, platform)?;
+        let small = devices.buffer(SMALL.len())?;
+        devices.write_now(small, &SMALL)?;
+        let program = devices.build(SOURCE, "")?;
+        let kernel = || devices.kernel(program, "touch", &[Argument::Memory(small)]);
+        let kernels = (0..THREADS).map(|_| kernel()).collect::<Result<_, _>>()?;
+        let other = devices.add_queue()?;
+        let probe = Probe {
+            devices,
+            other,
             small,
-            kernel,
-        })
+            kernels,
+        };
+        // The first launch compiles for the device.
+        probe.launch_and_finish()?;
+        Ok(probe)
     }
 
-    fn measure(&self, request: &Request) -> Result<Vec<u64>, ClError> {
-        match request.row {
-            Row::EnqueueFlood => self.each(1000, None, || self.session.launch(self.kernel)),
-            Row::EnqueuePaced => self.each(500, Some(Duration::from_micros(100)), || {
-                self.session.launch(self.kernel)
-            }),
-            Row::WriteFlood => {
-                let data = vec![0u8; 4096];
-                let samples =
-                    self.each(500, None, || self.session.write(self.small, &data, false))?;
-                drop(data);
-                Ok(samples)
+    fn launch_and_finish(&self) -> Result<(), ClError> {
+        self.devices.enqueue(self.kernels[0])?;
+        self.devices.finish(0)
+    }
+
+    fn read_small(&self) -> Result<(), ClError> {
+        self.devices.read(0, self.small, &mut [0; 4], &[])
+    }
+
+    fn measure(&mut self, request: &Request) -> Result<Vec<u64>, ClError> {
+        let cl = &self.devices;
+        match request.task {
+            Task::EnqueueKernel(pace) => self.enqueues(pace, || cl.enqueue(self.kernels[0])),
+            Task::EnqueueWrite(pace) => {
+                self.enqueues(pace, || cl.enqueue_write(self.small, &SMALL))
             }
-            Row::LaunchFinish => self.each(500, None, || {
-                self.session.launch(self.kernel)?;
-                self.session.finish()
-            }),
-            Row::Pipelined => self.pipelined(2000),
-            Row::ReadSmall => {
-                let mut four = [0; 4];
-                self.each(500, None, || self.session.read(self.small, &mut four))
+            Task::EnqueueMarker(pace) => self.enqueues(pace, || cl.enqueue_marker()),
+            Task::LaunchFinish => each(500, || self.launch_and_finish()),
+            Task::ReadSmall => each(500, || self.read_small()),
+            Task::Pipelined(count) => self.pipelined(count.into()),
+            Task::Threads(threads) => self.threads(threads.into()).map(|time| vec![time]),
+            Task::Build | Task::BuildSeen => {
+                let source = source(request.nonce, "own");
+                each(1, || cl.build_and_release(&source))
             }
-            Row::BuildCold => {
-                let source = SOURCE.replace("touch", &format!("touch_{}", request.nonce));
-                self.each(1, None, || self.session.build(&source))
+            Task::Write(_) | Task::Read(_) | Task::MapRead(_) | Task::MapWrite(_) => {
+                self.transfer(request.task)
             }
-            Row::Write(size) | Row::Read(size) | Row::MapRead(size) | Row::MapWrite(size) => {
-                self.transfer(request.row, size as usize)
-            }
-            Row::Commands => self.pipelined(100_000),
-            // Needs a process of its own.
-            Row::FirstDevices => Ok(Vec::new()),
+            Task::UnmapBytes(bytes) => self.unmap_by_hand(bytes as usize),
+            Task::Busy(bytes, direction) => self.busy(bytes as usize, direction),
+            Task::Peak(bytes, _) => self.peak(bytes as usize).map(|bytes| vec![bytes]),
+            // These are not for a process that is already there, or made of others.
+            Task::PingPong
+            | Task::Scaling
+            | Task::FirstDevices
+            | Task::Unconfigured
+            | Task::UnconfiguredThings
+            | Task::Mandelbrot(_) => Ok(Vec::new()),
         }
     }
 
-    // Times each call by itself, then waits for all.
-    fn each(
+    /// Times each call by itself, then waits for all.
+    fn enqueues(
         &self,
-        count: usize,
-        pace: Option<Duration>,
+        pace: Pace,
         mut call: impl FnMut() -> Result<(), ClError>,
     ) -> Result<Vec<u64>, ClError> {
-        let mut samples = Vec::with_capacity(count);
-        let mut next = Instant::now();
-        for _ in 0..count {
-            if let Some(pace) = pace {
-                // Spun, not slept: a program that computes between its calls keeps its core.
-                while Instant::now() < next {
-                    std::hint::spin_loop();
+        let samples = match pace {
+            Pace::Flood => each(2000, call)?,
+            Pace::Paced => {
+                let mut next = Instant::now();
+                let mut samples = Vec::with_capacity(500);
+                for _ in 0..500 {
+                    // Spun, not slept: a program that computes between its calls keeps its core.
+                    while Instant::now() < next {
+                        std::hint::spin_loop();
+                    }
+                    next += Duration::from_micros(100);
+                    samples.extend(each(1, &mut call)?);
                 }
-                next += pace;
+                samples
             }
-            let begin = Instant::now();
-            call()?;
-            samples.push(begin.elapsed().as_nanos() as u64);
-        }
-        self.session.finish()?;
+        };
+        self.devices.finish(0)?;
         Ok(samples)
     }
 
     fn pipelined(&self, count: u64) -> Result<Vec<u64>, ClError> {
         let begin = Instant::now();
         for _ in 0..count {
-            self.session.launch(self.kernel)?;
+            self.devices.enqueue(self.kernels[0])?;
         }
-        self.session.finish()?;
+        self.devices.finish(0)?;
         Ok(vec![begin.elapsed().as_nanos() as u64 / count])
     }
 
-    fn transfer(&self, row: Row, size: usize) -> Result<Vec<u64>, ClError> {
-        let buffer = self.session.buffer(size)?;
+    /// Nanoseconds a launch, all threads together.
+    fn threads(&mut self, threads: usize) -> Result<u64, ClError> {
+        const COUNT: usize = 20_000;
+        while self.devices.queues() < threads {
+            self.devices.add_queue()?;
+        }
+        let kernels = &self.kernels[..threads.min(self.kernels.len())];
+        let took = self.devices.contend(kernels, COUNT)?;
+        Ok(took.as_nanos() as u64 / (COUNT * kernels.len()) as u64)
+    }
+
+    fn transfer(&self, task: Task) -> Result<Vec<u64>, ClError> {
+        let (Task::Write(size) | Task::Read(size) | Task::MapRead(size) | Task::MapWrite(size)) =
+            task
+        else {
+            return Ok(Vec::new());
+        };
+        let size = size as usize;
+        let cl = &self.devices;
+        let buffer = cl.buffer(size)?;
         // Written once, so that no page is touched for the first time inside the measurement.
         let mut data = vec![1u8; size];
-        let repetitions = (256 << 20) / size.clamp(4 << 20, 256 << 20);
-        let mut once = || match row {
-            Row::Write(_) => self
-                .session
-                .write(buffer, &data, true)
-                .and_then(|()| self.session.finish()),
-            Row::Read(_) => self.session.read(buffer, &mut data),
-            Row::MapWrite(_) => self.session.map(buffer, size, true, |bytes| bytes[0] = 1),
-            _ => self.session.map(buffer, size, false, |bytes| {
+        let mut once = || match task {
+            Task::Write(_) => cl.write_now(buffer, &data).and_then(|()| cl.finish(0)),
+            Task::Read(_) => cl.read(0, buffer, &mut data, &[]),
+            Task::MapWrite(_) => cl.map(buffer, size, true, |bytes| bytes[0] = 1),
+            _ => cl.map(buffer, size, false, |bytes| {
                 black_box(bytes[bytes.len() - 1]);
             }),
         };
         once()?;
-        let mut samples = Vec::with_capacity(repetitions);
-        for _ in 0..repetitions {
-            let begin = Instant::now();
-            once()?;
-            samples.push(begin.elapsed().as_nanos() as u64);
-        }
-        self.session.release(buffer)?;
+        let samples = each(repetitions(size), once)?;
+        cl.release(buffer)?;
         Ok(samples)
     }
+
+    /// A map for reading whose unmap waits for a line of standard input, and is told by a line.
+    fn unmap_by_hand(&self, size: usize) -> Result<Vec<u64>, ClError> {
+        let buffer = self.devices.buffer(size)?;
+        self.devices.write_now(buffer, &vec![1; size])?;
+        self.devices.map(buffer, size, false, |_| {
+            println!("mapped");
+            // The runner reads the counters now; without an answer there is nobody to measure for.
+            let _ = std::io::stdin().read_line(&mut String::new());
+        })?;
+        self.devices.release(buffer)?;
+        Ok(Vec::new())
+    }
+
+    /// A 4-byte read every 2 ms while `size` bytes are under way on the other queue; for no bytes, some of them.
+    fn busy(&self, size: usize, direction: Direction) -> Result<Vec<u64>, ClError> {
+        const GAP: Duration = Duration::from_millis(2);
+        let mut samples = Vec::new();
+        let mut once = || {
+            std::thread::sleep(GAP);
+            samples.extend(each(1, || self.read_small())?);
+            Ok::<_, ClError>(())
+        };
+        if size == 0 {
+            (0..200).try_for_each(|_| once())?;
+            return Ok(samples);
+        }
+        let buffer = self.devices.buffer(size)?;
+        let mut data = vec![1u8; size];
+        let up = direction == Direction::Up;
+        let running = self.devices.start(self.other, buffer, &mut data, up)?;
+        while running.is_running()? {
+            once()?;
+        }
+        drop(running);
+        self.devices.release(buffer)?;
+        // The last one may have been alone.
+        samples.pop();
+        Ok(samples)
+    }
+
+    /// Bytes resident at the peak of a write and a read, beyond what was before.
+    fn peak(&self, size: usize) -> Result<u64, ClError> {
+        let buffer = self.devices.buffer(size)?;
+        let mut data = vec![1u8; size];
+        let before = process::start_peak(std::process::id());
+        self.devices.write_now(buffer, &data)?;
+        self.devices.finish(0)?;
+        self.devices.read(0, buffer, &mut data, &[])?;
+        let peak = process::peak(std::process::id());
+        self.devices.release(buffer)?;
+        Ok(peak.saturating_sub(before))
+    }
+}
+
+/// So that all rounds of all sizes take about as long.
+pub(crate) fn repetitions(size: usize) -> usize {
+    (256 << 20) / size.clamp(4 << 20, 256 << 20)
+}
+
+/// Nanoseconds of each of `count` calls.
+fn each(count: usize, mut call: impl FnMut() -> Result<(), ClError>) -> Result<Vec<u64>, ClError> {
+    let mut samples = Vec::with_capacity(count);
+    for _ in 0..count {
+        let begin = Instant::now();
+        call()?;
+        samples.push(begin.elapsed().as_nanos() as u64);
+    }
+    Ok(samples)
 }

@@ -1,23 +1,43 @@
-//! The table and the JSON: medians over rounds, p99 over all samples, ratios within the run.
+//! What a run tells: the table and the JSON.
+//!
+//! The JSON is what [`compare`](crate::compare) reads; its `version` changes when an older one can no longer be
+//! understood.
+#![forbid(unsafe_code)]
 
 use std::fmt;
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::Options;
-use crate::rows::{Row, Unit};
-use crate::runner::{median, quantile};
+use crate::figures::{Figure, Samples, Side, Unit};
+use crate::marks::{self, Judged, Sides};
+use crate::options::Options;
+use crate::rows::{Base, Direction, Group, Row, Task};
 
-/// The samples of one row: a list a round and side.
+/// The JSON's form.
+const VERSION: u32 = 1;
+
+/// How a row ended that has no figures, or not all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Trouble {
+    /// This machine cannot measure it.
+    Skipped(String),
+    /// It went wrong.
+    Failed(String),
+}
+
+/// A row as it was measured.
+#[derive(Debug)]
 pub(crate) struct Line {
-    /// What was measured.
+    /// Which.
     pub(crate) row: Row,
-    /// On the node's own driver.
-    pub(crate) native: Vec<Vec<u64>>,
-    /// Over bare TCP; empty where nothing compares.
-    pub(crate) socket: Vec<Vec<u64>>,
-    /// Through Causeway.
-    pub(crate) causeway: Vec<Vec<u64>>,
+    /// What was measured.
+    pub(crate) samples: Samples,
+    /// What kept it from being measured.
+    pub(crate) trouble: Option<Trouble>,
+    /// What else is to be said.
+    pub(crate) note: Option<String>,
 }
 
 impl Line {
@@ -25,175 +45,284 @@ impl Line {
     pub(crate) fn new(row: Row) -> Line {
         Line {
             row,
-            native: Vec::new(),
-            socket: Vec::new(),
-            causeway: Vec::new(),
+            samples: Samples::default(),
+            trouble: None,
+            note: None,
         }
     }
 
-    /// Its figures.
-    pub(crate) fn figures(&self) -> Figures {
-        let side = |rounds: &[Vec<u64>]| Side::of(self.row, rounds);
+    /// Judges it, on such a device.
+    fn figures(self, accelerator: bool) -> Figures {
+        let unit = self.row.unit;
+        let side = |side| self.samples.figure(side, unit);
+        let (native, bare) = (side(Side::Native), side(Side::Bare));
+        let (causeway, peer) = (side(Side::Causeway), side(Side::Peer));
+        let sides = causeway.as_ref().map(|causeway| Sides {
+            native: native.as_ref(),
+            bare: bare.as_ref(),
+            causeway,
+        });
+        let marks = sides
+            .iter()
+            .flat_map(|sides| marks::of(&self.row, accelerator).filter_map(|m| m.judge(sides)))
+            .collect();
+        let transfer = matches!(self.row.task, Task::Write(_) | Task::Read(_));
         Figures {
-            name: self.row.name(),
-            unit: self.row.unit(),
             bytes: self.row.bytes(),
-            upload: self.row.is_upload(),
-            native: side(&self.native),
-            socket: side(&self.socket),
-            causeway: side(&self.causeway),
+            direction: self.row.direction(),
+            transfer,
+            group: self.row.group,
+            base: self.row.base,
+            id: self.row.id,
+            name: self.row.name,
+            unit,
+            native,
+            bare,
+            causeway,
+            peer,
+            marks,
+            trouble: self.trouble,
+            note: self.note,
         }
     }
 }
 
 /// A row of the report.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// The row's name.
+    /// Its id.
+    pub(crate) id: String,
+    /// Its name.
     pub(crate) name: String,
-    /// What the figures count.
+    /// Its group.
+    pub(crate) group: Group,
+    /// What its figures count.
     pub(crate) unit: Unit,
-    /// Bytes it moves.
+    /// Whether it is a blocking write or read.
+    pub(crate) transfer: bool,
+    /// Bytes that it moves.
     pub(crate) bytes: u64,
-    /// Whether they go to the node.
-    pub(crate) upload: bool,
+    /// Which way.
+    pub(crate) direction: Direction,
+    /// What `bare` is.
+    pub(crate) base: Base,
     /// The node's own driver.
-    pub(crate) native: Option<Side>,
-    /// Bare TCP.
-    pub(crate) socket: Option<Side>,
+    pub(crate) native: Option<Figure>,
+    /// The yardstick.
+    pub(crate) bare: Option<Figure>,
     /// Causeway.
-    pub(crate) causeway: Option<Side>,
+    pub(crate) causeway: Option<Figure>,
+    /// Another platform.
+    pub(crate) peer: Option<Figure>,
+    /// Its marks.
+    pub(crate) marks: Vec<Judged>,
+    /// Why there are none.
+    pub(crate) trouble: Option<Trouble>,
+    /// What else is to be said.
+    pub(crate) note: Option<String>,
 }
 
-/// One side's figures, in the row's unit.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Side {
-    /// The median over rounds of each round's median.
-    pub(crate) median: f64,
-    /// The 99th percentile of all samples (for rates, of the slow end).
-    pub(crate) p99: f64,
-}
-
-impl Side {
-    fn of(row: Row, rounds: &[Vec<u64>]) -> Option<Side> {
-        let medians: Vec<u64> = rounds
-            .iter()
-            .filter(|round| !round.is_empty())
-            .map(|round| median(round))
-            .collect();
-        let all: Vec<u64> = rounds.concat();
-        let value = |nanoseconds: u64| match row.unit() {
-            Unit::Nanoseconds => nanoseconds as f64,
-            Unit::BytesPerSecond => row.bytes() as f64 * 1e9 / nanoseconds as f64,
-            Unit::CommandsPerSecond => 1e9 / nanoseconds as f64,
-        };
-        (!all.is_empty()).then(|| Side {
-            median: value(median(&medians)),
-            p99: value(quantile(&all, 0.99)),
+impl Figures {
+    /// Its sides, where Causeway was measured.
+    pub(crate) fn sides(&self) -> Option<Sides<'_>> {
+        self.causeway.as_ref().map(|causeway| Sides {
+            native: self.native.as_ref(),
+            bare: self.bare.as_ref(),
+            causeway,
         })
     }
 }
 
 /// All rows of a run, and the circumstances.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
-    devices: Vec<String>,
+    version: u32,
+    /// The native device.
+    pub(crate) device: String,
+    /// Whether it is anything else than a CPU.
+    pub(crate) accelerator: bool,
+    /// The peer's device.
+    pub(crate) peer: Option<String>,
     carrier: String,
-    rounds: usize,
+    rounds: u16,
     cores: usize,
+    kernel: String,
     congestion_control: String,
     /// The rows.
-    pub(crate) figures: Vec<Figures>,
+    pub(crate) rows: Vec<Figures>,
+}
+
+/// A report cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// There is no such file.
+    #[error("{0}: {1}")]
+    File(String, std::io::Error),
+    /// It is something else.
+    #[error("{0} is no report of this benchmark: {1}")]
+    Form(String, serde_json::Error),
+    /// It was written by another version.
+    #[error("{0} has version {1} of the report's form, this benchmark {VERSION}")]
+    Version(String, u32),
 }
 
 impl Report {
     /// Nothing measured yet.
     pub(crate) fn new(options: &Options) -> Report {
-        let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+        let read = |path| {
+            std::fs::read_to_string(path)
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
         Report {
-            devices: Vec::new(),
+            version: VERSION,
+            device: String::new(),
+            accelerator: false,
+            peer: None,
             carrier: options.carrier.clone(),
             rounds: options.rounds,
             cores: std::thread::available_parallelism().map_or(0, usize::from),
-            congestion_control: congestion.unwrap_or_default().trim().to_owned(),
-            figures: Vec::new(),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
+            rows: Vec::new(),
         }
     }
 
-    /// Names a device that was measured.
-    pub(crate) fn device(&mut self, name: &str) {
-        if self.devices.iter().all(|known| known != name) {
-            self.devices.push(name.to_owned());
-        }
-    }
-
-    /// Adds rows.
+    /// Adds what was measured.
     pub(crate) fn add(&mut self, lines: Vec<Line>) {
-        self.figures.extend(lines.iter().map(Line::figures));
+        let accelerator = self.accelerator;
+        self.rows
+            .extend(lines.into_iter().map(|line| line.figures(accelerator)));
+    }
+
+    /// How many marks were met, and which were missed or could not be judged because something failed.
+    pub(crate) fn verdict(&self) -> (usize, Vec<&str>) {
+        let marks = self.rows.iter().flat_map(|row| &row.marks);
+        let met = marks.filter(|mark| mark.met).count();
+        let bad = |row: &&Figures| {
+            row.marks.iter().any(|mark| !mark.met)
+                || matches!(row.trouble, Some(Trouble::Failed(_)))
+        };
+        let missed = self.rows.iter().filter(bad).map(|row| row.id.as_str());
+        (met, missed.collect())
     }
 
     /// As JSON.
     pub(crate) fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
+
+    /// Reads what [`Report::to_json`] wrote.
+    pub(crate) fn read(path: &Path) -> Result<Report, ReadError> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| ReadError::File(name.clone(), e))?;
+        let form = |error| ReadError::Form(name.clone(), error);
+        let head: Head = serde_json::from_str(&text).map_err(form)?;
+        if head.version != VERSION {
+            return Err(ReadError::Version(name, head.version));
+        }
+        serde_json::from_str(&text).map_err(form)
+    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "device: {}", self.devices.join("; "))?;
+        writeln!(f, "device: {}", self.device)?;
+        let peer = if let Some(peer) = &self.peer {
+            writeln!(f, "peer: {peer}")?;
+            true
+        } else {
+            false
+        };
         writeln!(
             f,
-            "{} cores, {} rounds in turn, carrier {}, TCP {}; median, p99 in brackets\n",
-            self.cores, self.rounds, self.carrier, self.congestion_control
+            "{} cores, Linux {}, {} rounds in turn, carrier {}, TCP {}; median, p99 in brackets\n",
+            self.cores, self.kernel, self.rounds, self.carrier, self.congestion_control
         )?;
+        let (head, rule) = if peer { ("peer | ", "---|") } else { ("", "") };
         writeln!(
             f,
-            "| what | native | bare TCP | Causeway | / native | / TCP |\n|---|---|---|---|---|---|"
+            "| what | native | bare | Causeway | {head}/ native | / bare | mark | reached | |"
         )?;
-        for row in &self.figures {
-            let cell =
-                |side: Option<Side>| side.map_or("–".to_owned(), |side| text(row.unit, side));
-            let ratio = |base: Option<Side>| match (row.causeway, base) {
-                (Some(ours), Some(base)) => format!("{:.2}", ours.median / base.median),
-                _ => "–".to_owned(),
-            };
-            writeln!(
-                f,
-                "| {} | {} | {} | {} | {} | {} |",
-                row.name,
-                cell(row.native),
-                cell(row.socket),
-                cell(row.causeway),
-                ratio(row.native),
-                ratio(row.socket),
-            )?;
+        writeln!(f, "|---|---|---|---|{rule}---|---|---|---|---|")?;
+        for row in &self.rows {
+            row.write(f, peer)?;
+        }
+        let (met, missed) = self.verdict();
+        writeln!(f, "\n{met} marks met, {} rows missed theirs", missed.len())?;
+        for id in missed {
+            writeln!(f, "  missed: {id}")?;
         }
         Ok(())
     }
 }
 
-fn text(unit: Unit, side: Side) -> String {
-    match unit {
-        Unit::Nanoseconds if side.median >= 1e6 => {
-            format!("{:.1} ms ({:.1})", side.median / 1e6, side.p99 / 1e6)
+impl Figures {
+    /// A line for each mark; the figures stand in the first.
+    fn write(&self, f: &mut fmt::Formatter<'_>, with_peer: bool) -> fmt::Result {
+        let cell = |figure: &Option<Figure>| {
+            figure.as_ref().map_or("–".to_owned(), |figure| {
+                let (median, tail) = (self.unit.text(figure.median), self.unit.text(figure.p99));
+                if median == tail {
+                    median
+                } else {
+                    format!("{median} ({tail})")
+                }
+            })
+        };
+        let ratio = |base: &Option<Figure>| match (&self.causeway, base) {
+            (Some(ours), Some(base)) if base.median != 0.0 => {
+                format!("{:.2}", ours.median / base.median)
+            }
+            _ => "–".to_owned(),
+        };
+        let mut bare = cell(&self.bare);
+        if self.bare.is_some() && !self.base.name().is_empty() {
+            bare = format!("{} {bare}", self.base.name());
         }
-        Unit::Nanoseconds => format!("{:.2} µs ({:.1})", side.median / 1e3, side.p99 / 1e3),
-        Unit::BytesPerSecond => format!("{:.2} GB/s ({:.2})", side.median / 1e9, side.p99 / 1e9),
-        Unit::CommandsPerSecond => format!("{:.0} k/s", side.median / 1e3),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_come_from_times_and_sizes() {
-        let mut line = Line::new(Row::Write(1000));
-        line.causeway = vec![vec![1000, 2000, 1000], vec![500]];
-        let figures = line.figures();
-        assert!(figures.native.is_none());
-        // Round medians are 1000 and 500 ns; of two, the later in order counts.
-        assert!((figures.causeway.unwrap().median - 1e9).abs() < 1.0);
+        write!(
+            f,
+            "| {} | {} | {bare} | {} |",
+            self.name,
+            cell(&self.native),
+            cell(&self.causeway)
+        )?;
+        let gap = if with_peer {
+            write!(f, " {} |", cell(&self.peer))?;
+            "| ″ | | | | | | |"
+        } else {
+            "| ″ | | | | | |"
+        };
+        write!(f, " {} | {} |", ratio(&self.native), ratio(&self.bare))?;
+        match &self.trouble {
+            Some(Trouble::Skipped(why)) => return writeln!(f, " – | – | skipped: {why} |"),
+            Some(Trouble::Failed(why)) => return writeln!(f, " – | – | **failed**: {why} |"),
+            None => {}
+        }
+        let note = self
+            .note
+            .as_ref()
+            .map_or(String::new(), |note| format!(" ({note})"));
+        if self.marks.is_empty() {
+            return writeln!(f, " – | – |{note} |");
+        }
+        for (place, mark) in self.marks.iter().enumerate() {
+            if place > 0 {
+                write!(f, "{gap}")?;
+            }
+            writeln!(
+                f,
+                " {} | {} | {}{note} |",
+                marks::text(mark.value, mark.bound, self.unit),
+                mark.value.text(mark.reached, self.unit),
+                if mark.met { "met" } else { "**missed**" },
+            )?;
+        }
+        Ok(())
     }
 }

@@ -1,16 +1,21 @@
 //! The processes of a run: daemon, probes, socket peer; all ended with it.
+//!
+//! Invariant: no answer is waited for longer than [`PATIENCE`].
 
-use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
-use crate::probe::{Request, Samples};
+/// When a process counts as hanging that says nothing.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A child process, killed on drop, whose output is read line by line.
 pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<io::Result<String>>,
 }
 
 impl Process {
@@ -22,18 +27,45 @@ impl Process {
             .spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let output = output.ok_or(io::ErrorKind::BrokenPipe)?;
+        let (sender, lines) = channel();
+        // Ends with the child, or when nobody listens any more.
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines() {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
         Ok(Process {
             child,
             input,
-            lines: BufReader::new(output).lines(),
+            lines,
         })
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Its next line.
     pub(crate) fn line(&mut self) -> io::Result<String> {
-        self.lines
-            .next()
-            .unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))
+        use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+            Err(match error {
+                Timeout => {
+                    let seconds = PATIENCE.as_secs();
+                    io::Error::other(format!("a process has said nothing for {seconds} s"))
+                }
+                Disconnected => io::Error::other("a process has ended too early"),
+            })
+        })
+    }
+
+    /// Tells it a line.
+    pub(crate) fn tell(&mut self, line: &str) -> io::Result<()> {
+        let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(input, "{line}")
     }
 
     /// The address from a line `listening on ADDR:PORT`.
@@ -41,13 +73,6 @@ impl Process {
         let line = self.line()?;
         let address = line.strip_prefix("listening on ").map(str::to_owned);
         address.ok_or_else(|| io::Error::other(format!("an address was expected, not: {line}")))
-    }
-
-    /// Asks a probe.
-    pub(crate) fn ask(&mut self, request: &Request) -> io::Result<Samples> {
-        let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(input, "{}", serde_json::to_string(request)?)?;
-        Ok(serde_json::from_str(&self.line()?)?)
     }
 }
 
@@ -102,21 +127,26 @@ impl Build {
         Ok(folder)
     }
 
-    /// A daemon over the OpenCL of `vendors` (the system's for `None`), and its address.
-    pub(crate) fn daemon(&self, vendors: Option<&Path>) -> io::Result<(Process, String)> {
-        self.daemon_with(vendors, &[])
+    /// A daemon over the OpenCL of `vendors` (the system's for `None`), to be started.
+    pub(crate) fn daemon_command(
+        &self,
+        listen: &str,
+        vendors: Option<&Path>,
+    ) -> io::Result<Command> {
+        let mut command = Command::new(self.part("causewayd")?);
+        command.args(["--listen", listen, "--log", "warn"]);
+        set_vendors(&mut command, vendors);
+        Ok(command)
     }
 
-    /// The same, with variables for its drivers.
+    /// One on loopback with variables for its drivers, and its address.
     pub(crate) fn daemon_with(
         &self,
         vendors: Option<&Path>,
         variables: &[(&str, String)],
     ) -> io::Result<(Process, String)> {
-        let mut command = Command::new(self.part("causewayd")?);
-        command.args(["--listen", "127.0.0.1:0", "--log", "warn"]);
+        let mut command = self.daemon_command("127.0.0.1:0", vendors)?;
         command.envs(variables.iter().map(|(name, value)| (name, value)));
-        set_vendors(&mut command, vendors);
         Build::listening(&mut command)
     }
 

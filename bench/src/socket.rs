@@ -1,8 +1,12 @@
 //! The floor: the same bytes over bare TCP, between two processes, without anything of ours.
 //!
-//! The peer is a process of its own that serves connections: each opens with one [`Order`]. Invariant:
-//! both ends set TCP_NODELAY and leave socket buffers to the kernel.
+//! The peer is a process of its own that serves connections: each opens with one [`Order`]. A round trip may have
+//! a [`Call`] of the native driver in its middle, whose time the peer tells and the caller takes off: then both
+//! ends have waited as long, and lie as deep asleep, as those of a session do. Invariant: both ends set
+//! TCP_NODELAY and leave socket buffers to the kernel.
+#![forbid(unsafe_code)]
 
+use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
@@ -11,55 +15,109 @@ const CHUNK: usize = 1 << 20;
 
 /// What a connection does: kind, then bytes a message or in all.
 #[derive(Clone, Copy)]
-enum Order {
+pub(crate) enum Order {
     /// Echo messages of so many bytes.
-    Echo,
+    Echo = 0,
     /// Take so many bytes, then answer one.
-    Sink,
+    Sink = 1,
     /// Send so many bytes.
-    Source,
+    Source = 2,
+    /// Echo messages after an empty launch and `clFinish`.
+    Launch = 3,
+    /// Echo messages after a blocking read of 4 bytes.
+    Read = 4,
+    /// Echo messages after building a source that nobody has seen.
+    Build = 5,
 }
 
+/// A native call, to be made as often as wanted.
+pub(crate) type Call = Box<dyn FnMut() -> Result<(), Box<dyn Error>>>;
+
+/// Makes the call in the middle of an [`Order`]; `None` for those without.
+pub(crate) type MakeCall = fn(Order) -> Result<Option<Call>, Box<dyn Error>>;
+
 /// Serves until killed; says where.
-pub(crate) fn peer() -> Result<(), Box<dyn std::error::Error>> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+pub(crate) fn peer(listen: &str, make: MakeCall) -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::bind(listen)?;
     println!("listening on {}", listener.local_addr()?);
     for stream in listener.incoming() {
         let stream = stream?;
-        std::thread::spawn(move || serve(stream));
+        std::thread::spawn(move || {
+            // The caller ends its connections when it has had enough.
+            if let Err(error) = serve(stream, make)
+                && !error.downcast_ref().is_some_and(|e: &io::Error| is_end(e))
+            {
+                eprintln!("bench socket-peer: {error}");
+            }
+        });
     }
     Ok(())
 }
 
-// A connection that breaks ends its thread; the runner sees it.
-fn serve(mut stream: TcpStream) -> io::Result<()> {
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+fn serve(mut stream: TcpStream, make: MakeCall) -> Result<(), Box<dyn Error>> {
     stream.set_nodelay(true)?;
     let mut order = [0; 9];
     let mut chunk = vec![0u8; CHUNK];
     loop {
         stream.read_exact(&mut order)?;
-        let mut left = u64::from_le_bytes(std::array::from_fn(|i| order[1 + i])) as usize;
+        let size = u64::from_le_bytes(std::array::from_fn(|i| order[1 + i])) as usize;
         match order[0] {
-            0 => loop {
-                stream.read_exact(&mut chunk[..left])?;
-                stream.write_all(&chunk[..left])?;
-            },
             1 => {
-                while left > 0 {
-                    let now = left.min(CHUNK);
-                    stream.read_exact(&mut chunk[..now])?;
-                    left -= now;
-                }
+                take(&mut stream, &mut chunk, size)?;
                 stream.write_all(&[1])?;
             }
-            _ => {
-                while left > 0 {
-                    let now = left.min(CHUNK);
-                    stream.write_all(&chunk[..now])?;
-                    left -= now;
-                }
+            2 => give(&mut stream, &chunk, size)?,
+            kind => {
+                let order = [Order::Launch, Order::Read, Order::Build];
+                let order = order.into_iter().find(|order| *order as u8 == kind);
+                return echo(
+                    &mut stream,
+                    &mut chunk[..size],
+                    make(order.unwrap_or(Order::Echo))?,
+                );
             }
         }
+    }
+}
+
+fn take(stream: &mut TcpStream, chunk: &mut [u8], mut left: usize) -> io::Result<()> {
+    while left > 0 {
+        let now = left.min(chunk.len());
+        stream.read_exact(&mut chunk[..now])?;
+        left -= now;
+    }
+    Ok(())
+}
+
+fn give(stream: &mut TcpStream, chunk: &[u8], mut left: usize) -> io::Result<()> {
+    while left > 0 {
+        let now = left.min(chunk.len());
+        stream.write_all(&chunk[..now])?;
+        left -= now;
+    }
+    Ok(())
+}
+
+/// With a call in its middle the answer begins with how long it took: nanoseconds, 4 bytes.
+fn echo(
+    stream: &mut TcpStream,
+    message: &mut [u8],
+    mut call: Option<Call>,
+) -> Result<(), Box<dyn Error>> {
+    loop {
+        stream.read_exact(message)?;
+        if let Some(call) = &mut call {
+            let begin = Instant::now();
+            call()?;
+            let took = u32::try_from(begin.elapsed().as_nanos()).unwrap_or(u32::MAX);
+            message[..4].copy_from_slice(&took.to_le_bytes());
+        }
+        stream.write_all(message)?;
     }
 }
 
@@ -80,30 +138,47 @@ impl Socket {
         Ok(stream)
     }
 
-    /// Nanoseconds of each of `count` round trips of `size` bytes.
-    pub(crate) fn ping_pong(&self, size: usize, count: usize) -> io::Result<Vec<u64>> {
+    /// Nanoseconds of each of `count` round trips of `size` bytes, without those of the call in their middle;
+    /// some more before them warm up.
+    pub(crate) fn ping_pong(
+        &self,
+        order: Order,
+        size: usize,
+        count: usize,
+    ) -> io::Result<Vec<u64>> {
         let mut stream = self.open()?;
-        send(&mut stream, Order::Echo, size as u64)?;
-        let mut message = vec![0u8; size];
+        send(&mut stream, order, size as u64)?;
+        let message = &mut vec![0u8; size];
+        let warm = count.min(10);
         let mut samples = Vec::with_capacity(count);
-        for _ in 0..count {
+        for repetition in 0..warm + count {
+            message.fill(0);
             let begin = Instant::now();
-            stream.write_all(&message)?;
-            stream.read_exact(&mut message)?;
-            samples.push(begin.elapsed().as_nanos() as u64);
+            stream.write_all(message)?;
+            stream.read_exact(message)?;
+            let all = begin.elapsed().as_nanos() as u64;
+            let called = u32::from_le_bytes(std::array::from_fn(|i| message[i]));
+            if repetition >= warm {
+                samples.push(all.saturating_sub(called.into()));
+            }
         }
         Ok(samples)
     }
 
-    /// Nanoseconds of each of some transfers of `size` bytes over `streams` connections, warm ones.
-    pub(crate) fn transfer(&self, size: u64, streams: u64, upload: bool) -> io::Result<Vec<u64>> {
+    /// Nanoseconds of each of `count` transfers of `size` bytes over `streams` connections, warm ones.
+    pub(crate) fn transfer(
+        &self,
+        size: u64,
+        streams: u64,
+        upload: bool,
+        count: usize,
+    ) -> io::Result<Vec<u64>> {
         let mut connections = (0..streams)
             .map(|_| self.open())
             .collect::<io::Result<Vec<_>>>()?;
         let mut memory = vec![1u8; size as usize];
-        let repetitions = (256 << 20) / size.clamp(4 << 20, 256 << 20);
         let mut samples = Vec::new();
-        for round in 0..=repetitions {
+        for round in 0..=count {
             let begin = Instant::now();
             once(&mut connections, &mut memory, upload)?;
             // The first warms connections and pages up.
@@ -156,15 +231,21 @@ mod tests {
 
     #[test]
     fn bytes_go_and_come() {
+        fn make(order: Order) -> Result<Option<Call>, Box<dyn Error>> {
+            let call: Call = Box::new(|| Ok(()));
+            Ok(matches!(order, Order::Launch).then_some(call))
+        }
+
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = Socket::new(listener.local_addr().unwrap().to_string());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                std::thread::spawn(move || serve(stream));
+                std::thread::spawn(move || serve(stream, make).is_ok());
             }
         });
-        assert_eq!(socket.ping_pong(64, 3).unwrap().len(), 3);
-        assert!(!socket.transfer(3 << 20, 2, true).unwrap().is_empty());
-        assert!(!socket.transfer(3 << 20, 2, false).unwrap().is_empty());
+        assert_eq!(socket.ping_pong(Order::Echo, 64, 3).unwrap().len(), 3);
+        assert_eq!(socket.ping_pong(Order::Launch, 4, 2).unwrap().len(), 2);
+        assert!(!socket.transfer(3 << 20, 2, true, 1).unwrap().is_empty());
+        assert!(!socket.transfer(3 << 20, 2, false, 1).unwrap().is_empty());
     }
 }

@@ -1,14 +1,13 @@
 //! Experiment 4 of the paper: transfers of 1 to 1024 MiB, beside what iperf3 reaches on the link.
 //!
 //! - [`program`]: the ordinary OpenCL program that transfers, in a process of its own.
-//! - [`iperf`]: the measure.
+//! - [`iperf`](crate::iperf): the measure, with one stream, as the paper's.
 //! - [`report`]: tables, JSON, plots.
 //!
 //! Three hosts of [`causeway_network`] on this machine, joined by cables of a given rate: the
 //! program on the first, a daemon on each other. Invariant: program and iperf3 use the same cables.
 #![forbid(unsafe_code)]
 
-mod iperf;
 pub(crate) mod program;
 mod report;
 
@@ -20,9 +19,10 @@ use std::time::Duration;
 use causeway_network::{Network, Rate};
 use clap::Args;
 
+use crate::cables::{Cables, PROGRAM};
 use crate::experiment::Common;
+use crate::iperf;
 use crate::nodes::run_within;
-use crate::setup::{Build, Process, set_vendors};
 use program::{Outcome, Way};
 use report::{Report, Runs};
 
@@ -47,18 +47,17 @@ pub(crate) struct Options {
     no_between: bool,
 }
 
-/// Hosts of the network.
-const PROGRAM: usize = 0;
+/// Hosts with daemons.
 const NODES: [usize; 2] = [1, 2];
 
-/// Hosts with cables of one rate, and daemons on two of them.
-struct Cables<'a> {
+/// Seconds of iperf3.
+const SECONDS: u64 = 3;
+
+/// Cables of one rate.
+struct Rated<'a> {
     options: &'a Options,
     rate: u32,
-    network: Network,
-    build: Build,
-    client: PathBuf,
-    daemons: Vec<(Process, String)>,
+    cables: Cables,
 }
 
 /// Runs it at all rates, and reports; without root or iperf3 it says so and does nothing.
@@ -76,7 +75,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
             }
             network => network?,
         };
-        links.push(Cables::new(options, *rate, network)?.measure()?);
+        let cables = Cables::start(network, options.native_vendors.as_deref())?;
+        let rated = Rated {
+            options,
+            rate: *rate,
+            cables,
+        };
+        links.push(rated.measure()?);
     }
     let report = Report::new(options.common.rounds, links);
     print!("{report}");
@@ -99,30 +104,7 @@ fn network(rate: u32) -> causeway_network::Result<Network> {
     }
 }
 
-impl<'a> Cables<'a> {
-    fn new(options: &'a Options, rate: u32, network: Network) -> Result<Cables<'a>, Error> {
-        let build = Build::find()?;
-        let client = build.vendors("causeway", "libcauseway.so")?;
-        let mut daemons = Vec::new();
-        for node in NODES {
-            let host = network.host(node);
-            let mut command = host.command(build.part("causewayd")?);
-            let listen = format!("{}:0", host.address());
-            // Nobody else can reach these hosts.
-            command.args(["--listen", &listen, "--insecure", "--log", "error"]);
-            set_vendors(&mut command, options.native_vendors.as_deref());
-            daemons.push(Build::listening(&mut command)?);
-        }
-        Ok(Cables {
-            options,
-            rate,
-            network,
-            build,
-            client,
-            daemons,
-        })
-    }
-
+impl Rated<'_> {
     fn measure(&self) -> Result<Runs, Error> {
         let mut runs = Runs::new(self.rate);
         for round in 1..=self.options.common.rounds {
@@ -132,9 +114,9 @@ impl<'a> Cables<'a> {
             runs.add(self.transfers(1, false)?, None);
             if !self.options.no_between {
                 eprint!("\rround {round}: {} Gbit/s, between nodes   ", self.rate);
-                let before = self.network.traffic()?;
+                let before = self.cables.network.traffic()?;
                 let outcome = self.transfers(NODES.len(), true)?;
-                let crossed = self.network.traffic()?.since(&before);
+                let crossed = self.cables.network.traffic()?.since(&before);
                 let between = crossed.between(NODES[0], NODES[1]);
                 runs.add(outcome, Some(between));
             }
@@ -150,7 +132,7 @@ impl<'a> Cables<'a> {
             ways.push((Way::Between, first, second));
         }
         for (way, from, to) in ways {
-            let speed = iperf::measure(&self.network, from, to)?;
+            let speed = iperf::measure(&self.cables.network, from, to, 1, SECONDS)?;
             reached.entry(way).or_default().push(speed);
         }
         Ok(())
@@ -158,20 +140,12 @@ impl<'a> Cables<'a> {
 
     /// The program, over the first `count` nodes.
     fn transfers(&self, count: usize, between: bool) -> Result<Outcome, Error> {
-        let mut command = self.network.host(PROGRAM).command(self.build.own_path()?);
-        set_vendors(&mut command, Some(&self.client));
-        let servers: Vec<&str> = self.daemons[..count]
-            .iter()
-            .map(|(_, address)| address.as_str())
-            .collect();
+        let mut command = self.cables.program("transfer-program", count)?;
         let sizes: Vec<String> = crate::experiment::powers_up_to(self.options.largest as usize)
             .iter()
             .map(|size| (size << 20).to_string())
             .collect();
-        command
-            .args(["transfer-program", "--sizes", &sizes.join(",")])
-            .env("CAUSEWAY_SERVERS", servers.join(","))
-            .env_remove("CAUSEWAY_CONFIG");
+        command.args(["--sizes", &sizes.join(",")]);
         if between {
             command.arg("--between");
         }

@@ -175,14 +175,14 @@ impl Devices {
     /// `clFinish` of every queue, also after an error of one.
     pub(crate) fn finish_all(&self) -> Result<(), ClError> {
         let mut all = Ok(());
-        for device in 0..self.count() {
-            all = all.and(self.finish(device));
+        for queue in 0..self.queues.len() {
+            all = all.and(self.finish(queue));
         }
         all
     }
 
     /// `clFinish`.
-    fn finish(&self, device: usize) -> Result<(), ClError> {
+    pub(crate) fn finish(&self, device: usize) -> Result<(), ClError> {
         // SAFETY: a live queue.
         check("clFinish", unsafe {
             (self.cl.clFinish)(self.queues[device])

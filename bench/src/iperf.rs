@@ -1,6 +1,6 @@
 //! What iperf3 reaches on the same link: the measure for ours.
 //!
-//! One stream, as the paper's. Invariant: no server of it outlives a measurement.
+//! Invariant: no server of it outlives a measurement.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -30,9 +30,6 @@ struct Sum {
     bits_per_second: f64,
 }
 
-/// Seconds that it sends, after one that does not count.
-const SECONDS: u64 = 3;
-
 /// Whether it is there; why not, if it is not.
 pub(crate) fn find() -> Result<(), String> {
     match std::process::Command::new("iperf3")
@@ -45,8 +42,14 @@ pub(crate) fn find() -> Result<(), String> {
     }
 }
 
-/// Bytes a second from one host to another.
-pub(crate) fn measure(network: &Network, from: usize, to: usize) -> io::Result<f64> {
+/// Bytes a second from one host to another, over so many streams and seconds after one that does not count.
+pub(crate) fn measure(
+    network: &Network,
+    from: usize,
+    to: usize,
+    streams: u32,
+    seconds: u64,
+) -> io::Result<f64> {
     let address = network.host(to).address().to_string();
     let mut server = serve(network.host(to), &address)?;
     // Its greeting ends with the line that names the port; then it can be called.
@@ -54,8 +57,9 @@ pub(crate) fn measure(network: &Network, from: usize, to: usize) -> io::Result<f
     let mut client = network.host(from).command("iperf3");
     client
         .args(["--client", &address, "--json", "--omit", "1"])
-        .args(["--time", &SECONDS.to_string()]);
-    let text = run_within(&mut client, Duration::from_secs(SECONDS + 20))?;
+        .args(["--parallel", &streams.to_string()])
+        .args(["--time", &seconds.to_string()]);
+    let text = run_within(&mut client, Duration::from_secs(seconds + 20))?;
     let told: Told = serde_json::from_str(&text)?;
     if let Some(error) = told.error {
         return Err(io::Error::other(format!("iperf3: {error}")));

@@ -1,0 +1,345 @@
+//! What a row has to reach: one table, read from top to bottom, by row id.
+//!
+//! A mark compares what Causeway reached with what was measured beside it in the same rounds; absolute figures
+//! are marks only where the issue names them. Rows without a line here are reported and judged by nobody.
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{Figure, Unit};
+use crate::rows::Row;
+
+/// What is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Value {
+    /// Causeway's median over the native driver's.
+    OverNative,
+    /// Causeway's median over the yardstick's.
+    OverBare,
+    /// What Causeway takes beyond the native driver, over the yardstick: medians.
+    ExtraOverBare,
+    /// The same of the 99th percentiles: tail against tail, for a machine that pauses pauses all of them.
+    TailExtraOverBare,
+    /// What Causeway takes beyond the native driver.
+    Extra,
+    /// What Causeway takes beyond the yardstick.
+    ExtraToBare,
+    /// Causeway's median itself.
+    Itself,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Bound {
+    /// No more.
+    AtMost(f64),
+    /// No less.
+    AtLeast(f64),
+}
+
+/// On which devices a mark counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// Any.
+    All,
+    /// CPUs: the table's own machine.
+    Cpu,
+    /// GPUs and the like.
+    Accelerator,
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    /// Ids of rows; `*` stands for anything.
+    rows: &'static str,
+    /// Sizes that it counts for, bytes.
+    bytes: (u64, u64),
+    on: On,
+    value: Value,
+    bound: Bound,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const US: f64 = 1e3;
+const MS: f64 = 1e6;
+
+use Bound::{AtLeast, AtMost};
+use Value::{Extra, ExtraOverBare, ExtraToBare, Itself, OverBare, OverNative, TailExtraOverBare};
+
+/// The marks of issue 4.
+const MARKS: &[Mark] = &[
+    mark("enqueue/*", OverNative, AtMost(1.0)),
+    mark("wait/*", ExtraOverBare, AtMost(1.5)).on(On::Cpu),
+    mark("wait/*", TailExtraOverBare, AtMost(3.0)).on(On::Cpu),
+    mark("wait/launch-finish", Extra, AtMost(20.0 * US)).on(On::Accelerator),
+    mark("pipelined", OverNative, AtMost(1.1)),
+    mark("commands/one-queue", Itself, AtLeast(500e3)),
+    // The issue asks that threads scale and names no figure: together they must get through more than one.
+    mark("contention/scaling", Itself, AtLeast(1.0)),
+    mark("write/*/tcp", OverBare, AtLeast(0.7))
+        .bytes(64 * KIB, MIB)
+        .on(On::Cpu),
+    mark("read/*/tcp", OverBare, AtLeast(0.7))
+        .bytes(64 * KIB, MIB)
+        .on(On::Cpu),
+    mark("write/*/tcp", OverBare, AtLeast(0.9))
+        .bytes(16 * MIB, 1024 * MIB)
+        .on(On::Cpu),
+    mark("read/*/tcp", OverBare, AtLeast(0.9))
+        .bytes(16 * MIB, 1024 * MIB)
+        .on(On::Cpu),
+    mark("write/*/host", OverNative, AtLeast(0.8)).bytes(16 * MIB, 1024 * MIB),
+    mark("read/*/host", OverNative, AtLeast(0.8)).bytes(16 * MIB, 1024 * MIB),
+    mark("map-write/*", OverBare, AtLeast(0.9)),
+    mark("map-read/*", OverBare, AtLeast(0.9)),
+    mark("unmap-bytes", Itself, AtMost(64.0 * KIB as f64)),
+    mark("link/1G-0.2ms/*", OverBare, AtLeast(0.97)),
+    mark("link/10G/*", OverBare, AtLeast(0.97)),
+    mark("link/1G-20ms/*", OverBare, AtLeast(0.92)),
+    mark("busy/*", ExtraToBare, AtMost(2.0 * MS)),
+    mark("memory/*", Itself, AtMost(64.0 * MIB as f64)),
+    mark("start/devices", Itself, AtMost(10.0 * MS)),
+    // Two round trips of 20 ms, and the 10 ms that it may take without a network.
+    mark("start/devices/far", OverBare, AtMost(2.5)),
+    mark("start/unconfigured", Itself, AtMost(MS)),
+    mark("start/unconfigured/things", Itself, AtMost(0.0)),
+    // A compiler's own times differ by more than a round trip from build to build; that one round trip is all
+    // that is added shows on the fake driver, whose compiler takes no time.
+    mark("build/new", OverNative, AtMost(1.05)),
+    mark("build/new/fake", ExtraOverBare, AtMost(1.5)),
+    mark("build/seen", Itself, AtMost(5.0 * MS)),
+    mark("nodes/mandelbrot-16", Itself, AtMost(1.05)),
+];
+
+const fn mark(rows: &'static str, value: Value, bound: Bound) -> Mark {
+    Mark {
+        rows,
+        bytes: (0, u64::MAX),
+        on: On::All,
+        value,
+        bound,
+    }
+}
+
+impl Mark {
+    const fn bytes(self, from: u64, to: u64) -> Mark {
+        Mark {
+            bytes: (from, to),
+            ..self
+        }
+    }
+
+    const fn on(self, on: On) -> Mark {
+        Mark { on, ..self }
+    }
+
+    fn counts_for(&self, row: &Row, accelerator: bool) -> bool {
+        let device = match self.on {
+            On::All => true,
+            On::Cpu => !accelerator,
+            On::Accelerator => accelerator,
+        };
+        device
+            && is_like(&row.id, self.rows)
+            && (self.bytes.0..=self.bytes.1).contains(&row.bytes())
+    }
+}
+
+/// Whether an id is of a form in which one `*` at most stands for anything.
+fn is_like(id: &str, form: &str) -> bool {
+    match form.split_once('*') {
+        None => id == form,
+        Some((before, after)) => {
+            id.len() >= before.len() + after.len() && id.starts_with(before) && id.ends_with(after)
+        }
+    }
+}
+
+/// The marks of a row on such a device.
+pub(crate) fn of(row: &Row, accelerator: bool) -> impl Iterator<Item = &'static Mark> {
+    let row = row.clone();
+    MARKS
+        .iter()
+        .filter(move |mark| mark.counts_for(&row, accelerator))
+}
+
+/// A mark, and how it went.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Judged {
+    /// What was judged.
+    pub(crate) value: Value,
+    /// What it had to be.
+    pub(crate) bound: Bound,
+    /// What it is.
+    pub(crate) reached: f64,
+    /// The same of each round alone.
+    pub(crate) rounds: Vec<f64>,
+    /// Whether that will do.
+    pub(crate) met: bool,
+}
+
+/// A row's figures, as marks need them.
+pub(crate) struct Sides<'a> {
+    /// The node's own driver.
+    pub(crate) native: Option<&'a Figure>,
+    /// The yardstick.
+    pub(crate) bare: Option<&'a Figure>,
+    /// Causeway.
+    pub(crate) causeway: &'a Figure,
+}
+
+impl Mark {
+    /// Judges; `None` where something that it needs was not measured.
+    pub(crate) fn judge(&self, sides: &Sides<'_>) -> Option<Judged> {
+        let reached = self.value.of(sides)?;
+        let met = match self.bound {
+            AtMost(bound) => reached <= bound,
+            AtLeast(bound) => reached >= bound,
+        };
+        Some(Judged {
+            value: self.value,
+            bound: self.bound,
+            reached,
+            rounds: self.value.rounds(sides),
+            met,
+        })
+    }
+
+    /// In words.
+    pub(crate) fn text(&self, unit: Unit) -> String {
+        text(self.value, self.bound, unit)
+    }
+}
+
+impl Value {
+    /// From figures of the whole run.
+    pub(crate) fn of(self, sides: &Sides<'_>) -> Option<f64> {
+        let pick = |figure: &Figure| match self {
+            TailExtraOverBare => figure.p99,
+            _ => figure.median,
+        };
+        self.combine(
+            sides.native.map(pick),
+            sides.bare.map(pick),
+            pick(sides.causeway),
+        )
+    }
+
+    /// Of each round by itself; sides that were measured in fewer rounds give their last.
+    pub(crate) fn rounds(self, sides: &Sides<'_>) -> Vec<f64> {
+        let pick = |figure: &Figure, round: usize| {
+            let list = match self {
+                TailExtraOverBare => &figure.tails,
+                _ => &figure.rounds,
+            };
+            list.get(round).or(list.last()).copied()
+        };
+        (0..sides.causeway.rounds.len())
+            .filter_map(|round| {
+                self.combine(
+                    sides.native.and_then(|figure| pick(figure, round)),
+                    sides.bare.and_then(|figure| pick(figure, round)),
+                    pick(sides.causeway, round)?,
+                )
+            })
+            .collect()
+    }
+
+    fn combine(self, native: Option<f64>, bare: Option<f64>, ours: f64) -> Option<f64> {
+        Some(match self {
+            OverNative => ours / native?,
+            OverBare => ours / bare?,
+            ExtraOverBare | TailExtraOverBare => (ours - native?) / bare?,
+            Extra => ours - native?,
+            ExtraToBare => ours - bare?,
+            Itself => ours,
+        })
+    }
+
+    /// What it is, for a table.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OverNative => "/ native",
+            OverBare => "/ bare",
+            ExtraOverBare => "(− native) / bare",
+            TailExtraOverBare => "p99: (− native) / bare",
+            Extra => "− native",
+            ExtraToBare => "− bare",
+            Itself => "itself",
+        }
+    }
+
+    /// A value of it; `unit` is the row's.
+    pub(crate) fn text(self, value: f64, unit: Unit) -> String {
+        match self {
+            OverNative | OverBare | ExtraOverBare | TailExtraOverBare => format!("{value:.2}"),
+            Extra | ExtraToBare | Itself => unit.text(value),
+        }
+    }
+}
+
+/// A mark in words: `≤ 1.50 × round trip beyond native`.
+pub(crate) fn text(value: Value, bound: Bound, unit: Unit) -> String {
+    let (sign, bound) = match bound {
+        AtMost(bound) => ('≤', bound),
+        AtLeast(bound) => ('≥', bound),
+    };
+    let amount = value.text(bound, unit);
+    match value {
+        OverNative => format!("{sign} {amount} × native"),
+        OverBare => format!("{sign} {amount} × bare"),
+        ExtraOverBare => format!("− native {sign} {amount} × bare"),
+        TailExtraOverBare => format!("p99 − native's {sign} {amount} × bare's"),
+        Extra => format!("− native {sign} {amount}"),
+        ExtraToBare => format!("− bare {sign} {amount}"),
+        Itself => format!("{sign} {amount}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(rounds: &[f64]) -> Figure {
+        let rounds: Vec<Vec<f64>> = rounds.iter().map(|value| vec![*value]).collect();
+        Figure::of(&rounds, Unit::Nanoseconds).unwrap()
+    }
+
+    #[test]
+    fn forms_match_ids() {
+        assert!(is_like("write/64KiB/tcp", "write/*/tcp"));
+        assert!(!is_like("map-write/64KiB/tcp", "write/*/tcp"));
+        assert!(!is_like("start/devices/far", "start/devices"));
+        assert!(!is_like("a", "a*a"));
+    }
+
+    #[test]
+    fn what_is_beyond_native_is_held_against_the_wire() {
+        let (native, bare, ours) = (figure(&[10.0, 11.0]), figure(&[4.0]), figure(&[16.0, 15.0]));
+        let sides = Sides {
+            native: Some(&native),
+            bare: Some(&bare),
+            causeway: &ours,
+        };
+        let judged = mark("", ExtraOverBare, AtMost(1.5)).judge(&sides).unwrap();
+        assert!(judged.met);
+        assert_eq!(judged.rounds, [1.5, 1.0]);
+        assert!(!mark("", OverNative, AtMost(1.0)).judge(&sides).unwrap().met);
+        let alone = Sides {
+            native: None,
+            ..sides
+        };
+        assert!(mark("", Extra, AtMost(1.0)).judge(&alone).is_none());
+    }
+
+    #[test]
+    fn marks_in_words() {
+        let text = |value, bound| text(value, bound, Unit::Nanoseconds);
+        assert_eq!(text(Itself, AtMost(10.0 * MS)), "≤ 10.0 ms");
+        assert_eq!(text(OverBare, AtLeast(0.9)), "≥ 0.90 × bare");
+    }
+}

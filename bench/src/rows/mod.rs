@@ -1,0 +1,385 @@
+//! What is measured: a row each, in files by theme. What a row has to reach is in [`marks`](crate::marks).
+//!
+//! A row says which [`Task`] is measured where, in which unit, and what stands beside it; how that is done is
+//! the [stages'](crate::stages) affair. Invariant: ids are unique and stay the same from version to version,
+//! because reports are compared by them.
+#![forbid(unsafe_code)]
+
+mod bandwidth;
+mod commands;
+mod latency;
+mod links;
+mod memory;
+mod nodes;
+mod start;
+
+use serde::{Deserialize, Serialize};
+
+use crate::figures::Unit;
+use crate::options::Options;
+
+/// Rows that are asked for together: `bench GROUP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Group {
+    /// Times of single calls.
+    Latency,
+    /// Commands a second.
+    Commands,
+    /// Bytes a second on this machine.
+    Bandwidth,
+    /// Program builds.
+    Build,
+    /// From nothing to the first devices.
+    Start,
+    /// Memory that is used beyond the program's own.
+    Memory,
+    /// Over emulated links.
+    Links,
+    /// Several nodes.
+    Nodes,
+}
+
+impl Group {
+    /// All of them, in the order in which they are run.
+    pub(crate) const ALL: [Group; 8] = [
+        Group::Latency,
+        Group::Commands,
+        Group::Bandwidth,
+        Group::Build,
+        Group::Start,
+        Group::Memory,
+        Group::Links,
+        Group::Nodes,
+    ];
+
+    /// Its rows.
+    pub(crate) fn rows(self, options: &Options) -> Vec<Row> {
+        match self {
+            Group::Latency => latency::rows(),
+            Group::Commands => commands::rows(),
+            Group::Bandwidth => bandwidth::rows(options),
+            Group::Build => start::builds(),
+            Group::Start => start::rows(),
+            Group::Memory => memory::rows(options),
+            Group::Links => links::rows(options),
+            Group::Nodes => nodes::rows(),
+        }
+    }
+}
+
+/// Where rows are measured: what has to run for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A daemon over the node's driver, on loopback.
+    Loopback,
+    /// The same over the fake driver.
+    Fake,
+    /// A process of its own for each sample.
+    Fresh,
+    /// A daemon and a program of its own for each row.
+    Memory,
+    /// Hosts with links between them.
+    Links,
+    /// Daemons of the Mandelbrot experiment.
+    Nodes,
+}
+
+/// How bytes may go between client and daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Way {
+    /// As the client likes: shared memory where both are on one host.
+    Own,
+    /// Over TCP only.
+    Tcp,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// `clEnqueueNDRangeKernel` alone.
+    EnqueueKernel(Pace),
+    /// A non-blocking write of 4 KiB alone.
+    EnqueueWrite(Pace),
+    /// A marker alone.
+    EnqueueMarker(Pace),
+    /// An empty launch and `clFinish`.
+    LaunchFinish,
+    /// A blocking read of 4 bytes.
+    ReadSmall,
+    /// Nothing but a ping-pong of 64 bytes.
+    PingPong,
+    /// So many launches and one `clFinish`: time of one.
+    Pipelined(u32),
+    /// So many threads, each with a queue and kernel of its own: time of one launch.
+    Threads(u16),
+    /// What eight threads enqueue in the time of one.
+    Scaling,
+    /// `clBuildProgram` of a source never seen before.
+    Build,
+    /// The same of one that the daemon has built for another session.
+    BuildSeen,
+    /// A blocking write of so many bytes.
+    Write(u64),
+    /// A blocking read of so many bytes.
+    Read(u64),
+    /// Map for writing without reading, and unmap, of so many bytes.
+    MapWrite(u64),
+    /// Map for reading, and unmap, of so many bytes.
+    MapRead(u64),
+    /// Bytes that cross the wire for the unmap of a map for reading of so many bytes.
+    UnmapBytes(u64),
+    /// The first `clGetDeviceIDs` of a process, platform list included.
+    FirstDevices,
+    /// The platform list with nothing configured.
+    Unconfigured,
+    /// Threads and sockets that it leaves behind.
+    UnconfiguredThings,
+    /// Memory at the peak of a write and a read of so many bytes, beyond the buffer.
+    Peak(u64, End),
+    /// A 4-byte read while so many bytes are under way.
+    Busy(u64, Direction),
+    /// The Mandelbrot on so many nodes: time over the ideal.
+    Mandelbrot(u16),
+}
+
+/// How fast calls follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Pace {
+    /// At once.
+    Flood,
+    /// Every 100 µs.
+    Paced,
+}
+
+/// One end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    /// The program.
+    Client,
+    /// The daemon's worker.
+    Worker,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Direction {
+    /// To the node.
+    Up,
+    /// From it.
+    Down,
+}
+
+/// A link between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Link {
+    /// As fast as the machine.
+    Plain,
+    /// 1 Gbit/s, of which the hosts' own network interfaces are the limit.
+    Cable1,
+    /// 10 Gbit/s, the same.
+    Cable10,
+    /// 1 Gbit/s through a switch, 0.2 ms a round trip.
+    Near1,
+    /// 1 Gbit/s through a switch, 20 ms a round trip.
+    Far1,
+}
+
+/// What stands in the second column: the row's yardstick beside the native driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Base {
+    /// Nothing.
+    Nothing,
+    /// A bare TCP round trip around the same native call in another process.
+    RoundTrip,
+    /// The best of 1, 2 and 4 bare TCP streams.
+    Streams,
+    /// The best of 1, 2 and 4 streams of iperf3.
+    Iperf,
+    /// The same call with nothing else under way.
+    Idle,
+    /// Causeway's own blocking write or read of as many bytes.
+    OwnTransfer,
+    /// A bare TCP round trip over the same link.
+    LinkRoundTrip,
+    /// A loader with no driver at all.
+    EmptyLoader,
+}
+
+impl Base {
+    /// What the table adds to its figure.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Base::Nothing | Base::RoundTrip | Base::Streams => "",
+            Base::Iperf => "iperf3",
+            Base::Idle => "idle",
+            Base::OwnTransfer => "transfer",
+            Base::LinkRoundTrip => "round trip",
+            Base::EmptyLoader => "no driver",
+        }
+    }
+}
+
+/// A row.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// Names it in reports, for ever.
+    pub(crate) id: String,
+    /// Names it in the table.
+    pub(crate) name: String,
+    /// With which it is asked for.
+    pub(crate) group: Group,
+    /// Where it is measured.
+    pub(crate) place: Place,
+    /// What is measured.
+    pub(crate) task: Task,
+    /// What its values count.
+    pub(crate) unit: Unit,
+    /// Its second column.
+    pub(crate) base: Base,
+    /// How bytes may go.
+    pub(crate) way: Way,
+    /// Over which link.
+    pub(crate) link: Link,
+    /// No more rounds than this: what hardly changes is not measured for long.
+    pub(crate) most_rounds: u16,
+}
+
+impl Row {
+    /// On loopback, in nanoseconds, held against nothing but the native driver.
+    fn new(group: Group, task: Task, id: impl Into<String>, name: impl Into<String>) -> Row {
+        Row {
+            id: id.into(),
+            name: name.into(),
+            group,
+            place: Place::Loopback,
+            task,
+            unit: Unit::Nanoseconds,
+            base: Base::Nothing,
+            way: Way::Own,
+            link: Link::Plain,
+            most_rounds: u16::MAX,
+        }
+    }
+
+    fn place(self, place: Place) -> Row {
+        Row { place, ..self }
+    }
+
+    fn unit(self, unit: Unit) -> Row {
+        Row { unit, ..self }
+    }
+
+    fn base(self, base: Base) -> Row {
+        Row { base, ..self }
+    }
+
+    fn way(self, way: Way) -> Row {
+        Row { way, ..self }
+    }
+
+    fn link(self, link: Link) -> Row {
+        Row {
+            link,
+            place: Place::Links,
+            ..self
+        }
+    }
+
+    fn most_rounds(self, most_rounds: u16) -> Row {
+        Row {
+            most_rounds,
+            ..self
+        }
+    }
+
+    /// Whether it is meant by one of some filters; all rows are by none.
+    pub(crate) fn is_asked_for(&self, filters: &[String]) -> bool {
+        let named = |filter: &String| self.id.contains(filter) || self.name.contains(filter);
+        filters.is_empty() || filters.iter().any(named)
+    }
+
+    /// Bytes that its task moves; 0 when it moves none to speak of.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.task {
+            Task::Write(bytes)
+            | Task::Read(bytes)
+            | Task::MapRead(bytes)
+            | Task::MapWrite(bytes)
+            | Task::UnmapBytes(bytes)
+            | Task::Peak(bytes, _)
+            | Task::Busy(bytes, _) => bytes,
+            _ => 0,
+        }
+    }
+
+    /// Which way they go.
+    pub(crate) fn direction(&self) -> Direction {
+        match self.task {
+            Task::Write(_) | Task::MapWrite(_) | Task::Busy(_, Direction::Up) => Direction::Up,
+            _ => Direction::Down,
+        }
+    }
+
+    /// A value in its unit, from the nanoseconds that one repetition took.
+    pub(crate) fn value(&self, nanoseconds: u64) -> f64 {
+        match self.unit {
+            Unit::BytesPerSecond => self.bytes() as f64 * 1e9 / nanoseconds.max(1) as f64,
+            Unit::CommandsPerSecond => 1e9 / nanoseconds.max(1) as f64,
+            _ => nanoseconds as f64,
+        }
+    }
+}
+
+/// A size in the largest unit that fits.
+pub(crate) fn size_name(bytes: u64) -> String {
+    match bytes {
+        0..0x400 => format!("{bytes} B"),
+        0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+/// The same for an id.
+fn size_id(bytes: u64) -> String {
+    size_name(bytes).replace(' ', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn ids_are_unique() {
+        for arguments in [&["bench"][..], &["bench", "--quick"][..]] {
+            let options = Line::parse_from(arguments).options;
+            let rows: Vec<Row> = Group::ALL.iter().flat_map(|g| g.rows(&options)).collect();
+            let ids: std::collections::HashSet<&str> = rows.iter().map(|r| r.id.as_str()).collect();
+            assert_eq!(ids.len(), rows.len());
+        }
+    }
+
+    #[test]
+    fn filters_find_ids_and_names() {
+        let row = Row::new(
+            Group::Latency,
+            Task::LaunchFinish,
+            "wait/launch",
+            "launch + finish",
+        );
+        assert!(row.is_asked_for(&[]));
+        assert!(row.is_asked_for(&["x".to_owned(), "wait/".to_owned()]));
+        assert!(row.is_asked_for(&["finish".to_owned()]));
+        assert!(!row.is_asked_for(&["read".to_owned()]));
+    }
+}

@@ -1,0 +1,188 @@
+//! One daemon on loopback, over the node's driver or the fake one, with the native driver, a bare socket and,
+//! where it is wanted, a peer beside it.
+//!
+//! Programs with and without shared memory are two: a session keeps the way that it began with.
+#![forbid(unsafe_code)]
+
+use super::side::{Node, Probed, values};
+use super::{Cast, Error, Stage};
+use crate::figures::{Side, quantile};
+use crate::options::Options;
+use crate::probe::repetitions;
+use crate::report::Line;
+use crate::rows::{Base, Direction, Row, Task, Way};
+use crate::setup::{Build, Process};
+use crate::socket::{Order, Socket};
+
+/// How many eight threads are.
+const MANY: u16 = 8;
+
+/// The stage.
+pub(super) struct Loopback {
+    node: Node,
+    native: Probed,
+    own: Probed,
+    tcp: Probed,
+    peer: Option<Probed>,
+    socket: Socket,
+    _socket_peer: Process,
+    nonce: u64,
+}
+
+impl Loopback {
+    /// Starts all of it.
+    pub(super) fn start(options: &Options, fake: bool) -> Result<Loopback, Error> {
+        let build = Build::find()?;
+        let vendors = if fake {
+            Some(build.vendors("fake", "libfake_opencl.so")?)
+        } else {
+            options.native_vendors.clone()
+        };
+        let node = Node::start(build, vendors, &options.carrier)?;
+        let native = Probed::start(&mut node.native("probe")?)?;
+        let own = Probed::start(&mut node.causeway("probe", Way::Own)?)?;
+        let tcp = Probed::start(&mut node.causeway("probe", Way::Tcp)?)?;
+        let peer = match &options.peer_platform {
+            Some(name) if !fake => Some(peer(&node, options, name)?),
+            _ => None,
+        };
+        let mut socket_peer = Process::start(&mut node.native("socket-peer")?)?;
+        let socket = Socket::new(socket_peer.address()?);
+        Ok(Loopback {
+            node,
+            native,
+            own,
+            tcp,
+            peer,
+            socket,
+            _socket_peer: socket_peer,
+            nonce: 0,
+        })
+    }
+
+    /// A number that no other request has, lest a cache serves one side what another has made.
+    fn nonce(&mut self) -> u64 {
+        self.nonce += 1;
+        self.nonce
+    }
+
+    fn causeway(&mut self, way: Way) -> &mut Probed {
+        match way {
+            Way::Own => &mut self.own,
+            Way::Tcp => &mut self.tcp,
+        }
+    }
+
+    /// Nanoseconds of what the row is held against.
+    fn bare(&mut self, row: &Row) -> Result<Vec<u64>, Error> {
+        Ok(match row.base {
+            Base::RoundTrip => match row.task {
+                Task::LaunchFinish => self.socket.ping_pong(Order::Launch, 64, 500)?,
+                Task::ReadSmall => self.socket.ping_pong(Order::Read, 4, 500)?,
+                Task::Build => self.socket.ping_pong(Order::Build, 64, 20)?,
+                _ => self.socket.ping_pong(Order::Echo, 64, 500)?,
+            },
+            Base::Streams => self.streams(row)?,
+            Base::OwnTransfer => {
+                let bytes = row.bytes();
+                let task = match row.direction() {
+                    Direction::Up => Task::Write(bytes),
+                    Direction::Down => Task::Read(bytes),
+                };
+                self.causeway(row.way).ask(task, 0)?
+            }
+            _ => Vec::new(),
+        })
+    }
+
+    /// The best of 1, 2 and 4.
+    fn streams(&self, row: &Row) -> Result<Vec<u64>, Error> {
+        let up = row.direction() == Direction::Up;
+        let count = repetitions(row.bytes() as usize);
+        let mut best = (f64::INFINITY, Vec::new());
+        for streams in [1, 2, 4] {
+            let round = self.socket.transfer(row.bytes(), streams, up, count)?;
+            let median = quantile(
+                &round.iter().map(|time| *time as f64).collect::<Vec<_>>(),
+                0.5,
+            );
+            if median < best.0 {
+                best = (median, round);
+            }
+        }
+        Ok(best.1)
+    }
+
+    /// Both rates and what they make, of a probe.
+    fn scaling(probe: &mut Probed) -> Result<Vec<f64>, Error> {
+        let one = probe.ask(Task::Threads(1), 0)?;
+        let many = probe.ask(Task::Threads(MANY), 0)?;
+        let rate = |times: &[u64]| 1.0 / times.first().copied().unwrap_or(1).max(1) as f64;
+        Ok(vec![rate(&many) / rate(&one)])
+    }
+
+    /// Built by one session before, and again by one that is new.
+    fn build_seen(&mut self, line: &mut Line) -> Result<(), Error> {
+        for side in [Side::Native, Side::Causeway] {
+            let nonce = self.nonce();
+            let start = |node: &Node| match side {
+                Side::Native => node.native("probe"),
+                _ => node.causeway("probe", Way::Own),
+            };
+            let first = match side {
+                Side::Native => &mut self.native,
+                _ => &mut self.own,
+            };
+            first.ask(Task::Build, nonce)?;
+            let mut again = Probed::start(&mut start(&self.node)?)?;
+            let times = again.ask(Task::BuildSeen, nonce)?;
+            line.samples.push(side, values(&line.row, &times));
+        }
+        Ok(())
+    }
+}
+
+fn peer(node: &Node, options: &Options, name: &str) -> Result<Probed, Error> {
+    let vendors = options.peer_vendors.as_deref();
+    let mut command = node.peer("probe", vendors, &options.peer_environment)?;
+    Probed::start(command.args(["--platform", name]))
+        .map_err(|error| Error::Call(format!("--peer-platform {name}: {error}")))
+}
+
+impl Stage for Loopback {
+    fn round(&mut self, line: &mut Line) -> Result<(), Error> {
+        let row = line.row.clone();
+        match row.task {
+            Task::BuildSeen => return self.build_seen(line),
+            Task::Scaling => {
+                line.samples
+                    .push(Side::Native, Self::scaling(&mut self.native)?);
+                line.samples
+                    .push(Side::Causeway, Self::scaling(&mut self.own)?);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let nonce = self.nonce();
+        line.samples
+            .push(Side::Native, self.native.round(&row, nonce)?);
+        line.samples
+            .push(Side::Bare, values(&row, &self.bare(&row)?));
+        let nonce = self.nonce();
+        line.samples
+            .push(Side::Causeway, self.causeway(row.way).round(&row, nonce)?);
+        let nonce = self.nonce();
+        if let Some(peer) = &mut self.peer {
+            line.samples.push(Side::Peer, peer.round(&row, nonce)?);
+        }
+        Ok(())
+    }
+
+    fn cast(&self) -> Cast {
+        let greeting = &self.native.greeting;
+        Cast {
+            device: Some((greeting.device.clone(), greeting.accelerator)),
+            peer: self.peer.as_ref().map(|peer| peer.greeting.device.clone()),
+        }
+    }
+}

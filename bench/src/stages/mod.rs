@@ -1,0 +1,83 @@
+//! Where rows are measured: what has to run for them is started, and then asked for a round at a time.
+//!
+//! - [`loopback`]: a daemon on loopback, over the node's driver or the fake one.
+//! - [`fresh`]: a process for each sample.
+//! - [`memory`]: a daemon and a program for each way of the bytes.
+//! - [`links`]: hosts with links between them.
+//! - [`nodes`]: the Mandelbrot experiment.
+//!
+//! Invariant: within a round the sides of a row are measured in turn, none beside another.
+#![forbid(unsafe_code)]
+
+mod fresh;
+mod links;
+mod loopback;
+mod memory;
+mod nodes;
+mod side;
+
+use crate::options::Options;
+use crate::report::{Line, Trouble};
+use crate::rows::Place;
+
+/// Something that keeps a row from being measured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// This machine cannot.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A process could not be started, or said nothing.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// What a process said was not understood.
+    #[error(transparent)]
+    Form(#[from] serde_json::Error),
+    /// The emulated network.
+    #[error(transparent)]
+    Network(#[from] causeway_network::Error),
+    /// A call failed.
+    #[error("{0}")]
+    Call(String),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        match error {
+            Error::Unavailable(why) => Trouble::Skipped(why),
+            Error::Network(error) if error.is_unavailable() => Trouble::Skipped(error.to_string()),
+            other => Trouble::Failed(other.to_string()),
+        }
+    }
+}
+
+/// Who was measured on a stage.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cast {
+    /// The native device, and whether it is anything else than a CPU.
+    pub(crate) device: Option<(String, bool)>,
+    /// The peer's device.
+    pub(crate) peer: Option<String>,
+}
+
+/// A place where rows are measured.
+pub(crate) trait Stage {
+    /// Measures one round of a row, all of its sides in turn.
+    fn round(&mut self, line: &mut Line) -> Result<(), Error>;
+
+    /// Who is measured here.
+    fn cast(&self) -> Cast {
+        Cast::default()
+    }
+}
+
+/// Starts what has to run.
+pub(crate) fn open(place: Place, options: &Options) -> Result<Box<dyn Stage>, Error> {
+    Ok(match place {
+        Place::Loopback => Box::new(loopback::Loopback::start(options, false)?),
+        Place::Fake => Box::new(loopback::Loopback::start(options, true)?),
+        Place::Fresh => Box::new(fresh::Fresh::start(options)?),
+        Place::Memory => Box::new(memory::Memory::start(options)?),
+        Place::Links => Box::new(links::Links::start(options)?),
+        Place::Nodes => Box::new(nodes::Nodes::start(options)?),
+    })
+}

@@ -1,0 +1,148 @@
+//! One side of a row: a probe on a platform, and how it is started and asked.
+//!
+//! Caches that outlive a process are kept away from all sides: PoCL's of kernels is off, and what a daemon keeps
+//! goes to a folder of the run.
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Error;
+use crate::probe::{Answer, Greeting, Request};
+use crate::rows::{Row, Task, Way};
+use crate::setup::{Build, Process, set_vendors};
+
+/// The client's switch: `0` keeps bulk on TCP.
+const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
+
+/// Keeps caches of earlier runs away from a process.
+pub(super) fn without_caches(command: &mut Command, build: &Build) {
+    command
+        .env("POCL_KERNEL_CACHE", "0")
+        .env("POCL_CACHE_DIR", build.scratch().join("pocl"))
+        .env("XDG_CACHE_HOME", build.scratch().join("cache"));
+}
+
+/// Which way a client's bytes go.
+pub(super) fn set_way(command: &mut Command, way: Way) {
+    match way {
+        Way::Own => command.env_remove(SHARED_MEMORY),
+        Way::Tcp => command.env(SHARED_MEMORY, "0"),
+    };
+}
+
+/// A daemon over a driver, its build, and how a client finds it.
+pub(crate) struct Node {
+    pub(super) build: Build,
+    pub(super) vendors: Option<PathBuf>,
+    pub(super) ours: PathBuf,
+    pub(super) config: PathBuf,
+    pub(super) daemon: Process,
+}
+
+impl Node {
+    /// On loopback, over the drivers of `vendors` (the system's for `None`).
+    pub(super) fn start(
+        build: Build,
+        vendors: Option<PathBuf>,
+        carrier: &str,
+    ) -> Result<Node, Error> {
+        let ours = build.vendors("causeway", "libcauseway.so")?;
+        let mut command = build.daemon_command("127.0.0.1:0", vendors.as_deref())?;
+        without_caches(&mut command, &build);
+        let (daemon, address) = Build::listening(&mut command)?;
+        let config = build.config("bench", &address, carrier)?;
+        Ok(Node {
+            build,
+            vendors,
+            ours,
+            config,
+            daemon,
+        })
+    }
+
+    /// This program in another role, on the node's driver itself.
+    pub(super) fn native(&self, role: &str) -> Result<Command, Error> {
+        let mut command = self.build.own(role, self.vendors.as_deref(), None)?;
+        without_caches(&mut command, &self.build);
+        Ok(command)
+    }
+
+    /// The same through Causeway.
+    pub(super) fn causeway(&self, role: &str, way: Way) -> Result<Command, Error> {
+        let mut command = self.build.own(role, Some(&self.ours), Some(&self.config))?;
+        set_way(&mut command, way);
+        Ok(command)
+    }
+
+    /// The same on another platform of this machine.
+    pub(super) fn peer(
+        &self,
+        role: &str,
+        vendors: Option<&Path>,
+        environment: &[(String, String)],
+    ) -> Result<Command, Error> {
+        let mut command = self.build.own(role, vendors, None)?;
+        without_caches(&mut command, &self.build);
+        set_vendors(&mut command, vendors);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        Ok(command)
+    }
+}
+
+/// A probe that runs.
+pub(crate) struct Probed {
+    process: Process,
+    pub(super) greeting: Greeting,
+}
+
+impl Probed {
+    /// Starts it and hears its greeting.
+    pub(crate) fn start(command: &mut Command) -> Result<Probed, Error> {
+        let mut process = Process::start(command)?;
+        let greeting = serde_json::from_str(&process.line()?)?;
+        Ok(Probed { process, greeting })
+    }
+
+    /// Asks, without waiting for the answer.
+    pub(super) fn begin(&mut self, task: Task, nonce: u64) -> Result<(), Error> {
+        let request = Request { task, nonce };
+        self.process.tell(&serde_json::to_string(&request)?)?;
+        Ok(())
+    }
+
+    /// Its next line.
+    pub(super) fn line(&mut self) -> Result<String, Error> {
+        Ok(self.process.line()?)
+    }
+
+    /// Lets it go on after such a line.
+    pub(super) fn go_on(&mut self) -> Result<(), Error> {
+        Ok(self.process.tell("")?)
+    }
+
+    /// What it answers at last.
+    pub(super) fn end(&mut self) -> Result<Vec<u64>, Error> {
+        let answer: Answer = serde_json::from_str(&self.process.line()?)?;
+        match answer.error {
+            Some(error) => Err(Error::Call(error)),
+            None => Ok(answer.values),
+        }
+    }
+
+    /// Asks and waits.
+    pub(crate) fn ask(&mut self, task: Task, nonce: u64) -> Result<Vec<u64>, Error> {
+        self.begin(task, nonce)?;
+        self.end()
+    }
+
+    /// A round of a row, in its unit.
+    pub(super) fn round(&mut self, row: &Row, nonce: u64) -> Result<Vec<f64>, Error> {
+        Ok(values(row, &self.ask(row.task, nonce)?))
+    }
+}
+
+/// Nanoseconds in a row's unit.
+pub(super) fn values(row: &Row, nanoseconds: &[u64]) -> Vec<f64> {
+    nanoseconds.iter().map(|time| row.value(*time)).collect()
+}
