@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
 
 use super::issue::Command;
@@ -17,6 +18,7 @@ use crate::stub::event::Finisher;
 use crate::stub::host_ranges::{Follower, HostRanges};
 use crate::stub::work::{Map, Read};
 use crate::stub::{Buffer, Event};
+use crate::thread::{self, Stack};
 use crate::transport::HostRegion;
 
 impl Sequence {
@@ -110,7 +112,7 @@ impl Sequence {
         if !copies.is_empty() {
             self.open(&done);
             parts.push(done.clone());
-            Copier { copies, done }.begin(start.as_ref());
+            Copier::new(copies, done).begin(start.as_ref());
         }
         command.event.set_finisher(after);
         self.end(command, start.as_ref(), &parts, &waits);
@@ -164,17 +166,25 @@ fn regions(gather: &Gather, span: Span, host: &HostRegion) -> ClResult<Vec<(Regi
 /// Copies from the client's own copy to the application's memory, when it is dropped: then nothing is before
 /// the command any more, and nothing is on its way into that copy.
 #[derive(Debug)]
-struct Copier {
+struct Copier(Option<Copying>);
+
+/// Copies when it is dropped, on whatever thread that is.
+#[derive(Debug)]
+struct Copying {
     copies: Vec<(HostRegion, HostRegion)>,
     // Ends with the copying: others may overwrite the client's copy.
     done: Arc<Event>,
 }
 
 impl Copier {
+    fn new(copies: Vec<(HostRegion, HostRegion)>, done: Arc<Event>) -> Copier {
+        Copier(Some(Copying { copies, done }))
+    }
+
     // Given to whoever it must come after.
     fn begin(self, start: Option<&Arc<Event>>) {
         let copier = Arc::new(self);
-        for (from, _) in &copier.copies {
+        for (from, _) in copier.0.iter().flat_map(|copying| &copying.copies) {
             HostRanges::of_process().follow(&from.addresses(), &copier);
         }
         if let Some(start) = start {
@@ -186,6 +196,24 @@ impl Copier {
 impl Follower for Copier {}
 
 impl Drop for Copier {
+    fn drop(&mut self) {
+        let Some(copying) = self.0.take() else { return };
+        let bytes: u64 = copying.copies.iter().map(|(_, to)| to.length()).sum();
+        if bytes <= INLINE_PAYLOAD as u64 {
+            return;
+        }
+        // Here is an enqueue, under its locks, or a thread that reads a socket. Without a thread it is done
+        // here nevertheless.
+        thread::spawn("cw-copy", Stack::Small, move || {
+            let context = copying.done.context().clone();
+            drop(copying);
+            // Who waits has flushed before this.
+            let _ = context.flush();
+        });
+    }
+}
+
+impl Drop for Copying {
     fn drop(&mut self) {
         self.done.starts_here();
         for (from, to) in &self.copies {
