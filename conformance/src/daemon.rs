@@ -19,6 +19,9 @@ use crate::{SetupError, io_error};
 /// How long the daemon may take to listen, or to end when asked.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The size of the daemon's build cache. There is none, so that every run builds, unless the runner's own
+/// environment says so (with a directory, `CAUSEWAYD_BUILD_CACHE_DIR`).
+const BUILD_CACHE: &str = "CAUSEWAYD_BUILD_CACHE_SIZE";
 /// What the daemon says, followed by its address, when it is ready.
 const READY: &str = "listening on ";
 
@@ -124,7 +127,11 @@ impl Daemon {
     fn start(&self, log: PathBuf) -> Result<Running, SetupError> {
         fs::create_dir_all(&self.logs).map_err(io_error("cannot make the log directory"))?;
         let stderr = File::create(&log).map_err(io_error("cannot write the daemon's log"))?;
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        if std::env::var_os(BUILD_CACHE).is_none() {
+            command.env(BUILD_CACHE, "0");
+        }
+        let mut child = command
             .args(["--listen", "127.0.0.1:0"])
             .env("OCL_ICD_VENDORS", &self.vendors)
             .envs(STEADY)

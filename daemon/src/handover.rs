@@ -22,6 +22,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
+use crate::build_cache::Key;
 use crate::config::SessionLimits;
 
 /// Bytes of the longest message.
@@ -30,6 +31,10 @@ pub const MAX_MESSAGE: usize = 512;
 const ASSIGN: u8 = 1;
 const CONNECTION: u8 = 2;
 const READY: u8 = 3;
+const CACHED: u8 = 4;
+const LOOK_UP: u8 = 5;
+const LEARN: u8 = 6;
+const REFUSED: u8 = 7;
 
 /// The session that a worker is to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +55,8 @@ pub struct Assignment {
     pub heartbeat_interval: Duration,
     /// Silence after which the client counts as lost.
     pub heartbeat_limit: Duration,
+    /// Whether the daemon has a build cache.
+    pub build_cache: bool,
 }
 
 /// From the supervisor.
@@ -64,13 +71,39 @@ pub enum ToWorker {
         /// The rest of it.
         socket: OwnedFd,
     },
+    /// The answer to [`ToSupervisor::LookUp`].
+    Cached {
+        /// Which question.
+        ticket: u64,
+        /// The entry, open for reading, if there is one.
+        entry: Option<OwnedFd>,
+    },
 }
 
 /// From the worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum ToSupervisor {
     /// OpenCL is loaded and listed.
     Ready,
+    /// Is this build in the cache?
+    LookUp {
+        /// Comes back with the answer.
+        ticket: u64,
+        /// Which build.
+        key: Key,
+    },
+    /// This build was made and is not in the cache.
+    Learn {
+        /// Which build; a hint that saves doing the same twice.
+        key: Key,
+        /// A file with the encoded [`Job`](crate::build_cache::Job).
+        job: OwnedFd,
+    },
+    /// The driver, or the checksum, did not accept this build's entry.
+    Refused {
+        /// Which build.
+        key: Key,
+    },
 }
 
 /// The other side sent what this build never sends.
@@ -109,6 +142,11 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
             bytes.extend_from_slice(preamble);
             send(end, &bytes, Some(socket.as_fd()))
         }
+        ToWorker::Cached { ticket, entry } => {
+            let mut bytes = vec![CACHED];
+            bytes.extend_from_slice(&ticket.to_le_bytes());
+            send(end, &bytes, entry.as_ref().map(AsFd::as_fd))
+        }
     }
 }
 
@@ -116,9 +154,17 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
 ///
 /// # Errors
 /// What the system says; the supervisor is gone.
-pub fn send_to_supervisor(end: impl AsFd, message: ToSupervisor) -> io::Result<()> {
+pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<()> {
+    let named = |kind: u8, key: &Key| [&[kind], &key.0[..]].concat();
     match message {
         ToSupervisor::Ready => send(end, &[READY], None),
+        ToSupervisor::LookUp { ticket, key } => {
+            let mut bytes = named(LOOK_UP, key);
+            bytes.extend_from_slice(&ticket.to_le_bytes());
+            send(end, &bytes, None)
+        }
+        ToSupervisor::Learn { key, job } => send(end, &named(LEARN, key), Some(job.as_fd())),
+        ToSupervisor::Refused { key } => send(end, &named(REFUSED, key), None),
     }
 }
 
@@ -140,6 +186,10 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
             preamble: rest.try_into().map_err(|_| nonsense())?,
             socket,
         })),
+        (Some((&CACHED, rest)), entry) => Ok(Some(ToWorker::Cached {
+            ticket: u64::from_le_bytes(rest.try_into().map_err(|_| nonsense())?),
+            entry,
+        })),
         _ => Err(nonsense()),
     }
 }
@@ -149,11 +199,25 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
 /// # Errors
 /// `WouldBlock` when there is none yet; else as [`receive_in_worker`].
 pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>> {
-    match receive(end)? {
-        None => Ok(None),
-        Some((bytes, None)) if bytes == [READY] => Ok(Some(ToSupervisor::Ready)),
-        Some(_) => Err(nonsense()),
-    }
+    let Some((bytes, descriptor)) = receive(end)? else {
+        return Ok(None);
+    };
+    let (kind, rest) = bytes.split_first().ok_or_else(nonsense)?;
+    let key = || -> io::Result<(Key, &[u8])> {
+        let (key, rest) = rest.split_first_chunk().ok_or_else(nonsense)?;
+        Ok((Key(*key), rest))
+    };
+    Ok(Some(match (*kind, descriptor) {
+        (READY, None) if rest.is_empty() => ToSupervisor::Ready,
+        (LOOK_UP, None) => {
+            let (key, ticket) = key()?;
+            let ticket = u64::from_le_bytes(ticket.try_into().map_err(|_| nonsense())?);
+            ToSupervisor::LookUp { ticket, key }
+        }
+        (LEARN, Some(job)) => ToSupervisor::Learn { key: key()?.0, job },
+        (REFUSED, None) => ToSupervisor::Refused { key: key()?.0 },
+        _ => return Err(nonsense()),
+    }))
 }
 
 fn nonsense() -> io::Error {
@@ -232,6 +296,8 @@ struct Encoded {
     host_memory: u64,
     #[prost(uint64, tag = "10")]
     heartbeat_limit_ms: u64,
+    #[prost(bool, tag = "13")]
+    build_cache: bool,
 }
 
 impl From<&Assignment> for Encoded {
@@ -250,6 +316,7 @@ impl From<&Assignment> for Encoded {
             connect_limit_ms: milliseconds(from.connect_limit),
             heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
             heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
+            build_cache: from.build_cache,
         }
     }
 }
@@ -271,6 +338,7 @@ impl Encoded {
             connect_limit: Duration::from_millis(self.connect_limit_ms),
             heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
             heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
+            build_cache: self.build_cache,
         })
     }
 }
@@ -278,6 +346,7 @@ impl Encoded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::{Read, Write};
 
     fn assignment() -> Assignment {
@@ -296,6 +365,7 @@ mod tests {
             load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
+            build_cache: true,
         }
     }
 
@@ -331,15 +401,50 @@ mod tests {
     }
 
     #[test]
+    fn the_build_caches_messages_arrive_whole() {
+        let (supervisor, worker) = pair().unwrap();
+        let (key, ticket) = (Key([5; 32]), 6);
+        let job = File::open("/dev/null").unwrap().into();
+        for said in [
+            ToSupervisor::LookUp { ticket, key },
+            ToSupervisor::Learn { key, job },
+            ToSupervisor::Refused { key },
+        ] {
+            send_to_supervisor(&worker, &said).unwrap();
+            let heard = receive_in_supervisor(&supervisor).unwrap().unwrap();
+            match (&said, &heard) {
+                // The descriptor has another number.
+                (ToSupervisor::Learn { key: k, .. }, ToSupervisor::Learn { key, .. }) => {
+                    assert_eq!(k, key);
+                }
+                _ => assert_eq!(format!("{said:?}"), format!("{heard:?}")),
+            }
+        }
+        for entry in [None, Some(File::open("/dev/null").unwrap().into())] {
+            let is_there = entry.is_some();
+            send_to_worker(&supervisor, &ToWorker::Cached { ticket, entry }).unwrap();
+            match receive_in_worker(&worker).unwrap() {
+                Some(ToWorker::Cached { ticket: 6, entry }) => {
+                    assert_eq!(entry.is_some(), is_there);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // What no worker sends is no message.
+        for bytes in [&[LOOK_UP][..], &[REFUSED, 1], &[LEARN; 33], &[99]] {
+            send(&worker, bytes, None).unwrap();
+            assert!(receive_in_supervisor(&supervisor).is_err());
+        }
+    }
+
+    #[test]
     fn the_supervisor_never_blocks_on_a_worker() {
         let (supervisor, worker) = pair().unwrap();
         let error = receive_in_supervisor(&supervisor).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        send_to_supervisor(&worker, ToSupervisor::Ready).unwrap();
-        assert_eq!(
-            receive_in_supervisor(&supervisor).unwrap(),
-            Some(ToSupervisor::Ready)
-        );
+        send_to_supervisor(&worker, &ToSupervisor::Ready).unwrap();
+        let heard = receive_in_supervisor(&supervisor).unwrap();
+        assert!(matches!(heard, Some(ToSupervisor::Ready)));
         let full = (0..1 << 20)
             .find_map(|_| send_to_worker(&supervisor, &ToWorker::Assign(assignment())).err());
         assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);

@@ -5,6 +5,7 @@
 //!   applies its commands.
 //! - [`runtime`]: the node's own OpenCL; the only module that knows the OpenCL library.
 //! - [`bulk`]: bulk bytes between sockets and devices.
+//! - [`build_cache`]: programs that were built before.
 //! - [`config`]: flags and file, validated; [`logging`]: one log for all processes of a daemon.
 //! - [`handover`]: what supervisor and worker say to each other.
 //! - [`sys`]: the few system calls that nobody wraps safely.
@@ -16,6 +17,7 @@
     reason = "the documentation is for those who read the source: this library has no other users than its binary"
 )]
 
+pub mod build_cache;
 pub mod bulk;
 pub mod config;
 pub mod handover;

@@ -22,6 +22,9 @@ fn main() -> ExitCode {
     if flags.internal_probe {
         return worker::probe::main();
     }
+    if flags.internal_compile {
+        return worker::compile::main();
+    }
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {

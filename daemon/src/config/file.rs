@@ -128,6 +128,9 @@ pub struct Table {
     /// `[inventory]`.
     #[serde(default)]
     pub inventory: Inventory,
+    /// `[build_cache]`.
+    #[serde(default)]
+    pub build_cache: BuildCache,
 }
 
 /// What clients may have.
@@ -188,4 +191,14 @@ pub struct Heartbeat {
 pub struct Inventory {
     /// Seconds after which a probing worker is given up.
     pub probe_time_limit: Option<Spanned<u32>>,
+}
+
+/// Programs that were built before.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuildCache {
+    /// Where they are kept.
+    pub directory: Option<PathBuf>,
+    /// Bytes that are kept; 0: none.
+    pub size: Option<u64>,
 }

@@ -49,6 +49,14 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS")]
     pub drain_limit: Option<u32>,
 
+    /// Keep built programs in DIR [default: causeway/builds in the user's cache directory]
+    #[arg(long, value_name = "DIR", env = "CAUSEWAYD_BUILD_CACHE_DIR")]
+    pub build_cache_dir: Option<PathBuf>,
+
+    /// Bytes of built programs that are kept; 0: none
+    #[arg(long, value_name = "BYTES", env = "CAUSEWAYD_BUILD_CACHE_SIZE")]
+    pub build_cache_size: Option<u64>,
+
     /// Serve one session over the socket on descriptor 0
     #[arg(long, hide = true)]
     pub internal_worker: bool,
@@ -56,4 +64,8 @@ pub struct Flags {
     /// Write this machine's inventory to the socket on descriptor 0
     #[arg(long, hide = true)]
     pub internal_probe: bool,
+
+    /// Build the program that comes over the socket on descriptor 0, for the build cache
+    #[arg(long, hide = true)]
+    pub internal_compile: bool,
 }

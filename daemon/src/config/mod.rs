@@ -15,5 +15,6 @@ pub use address::{
 pub use file::{BadFile, ConfigFile};
 pub use flags::Flags;
 pub use settings::{
-    BadSettings, Handshakes, Heartbeat, InventorySettings, SessionLimits, SessionSettings, Settings,
+    BadSettings, BuildCacheSettings, Handshakes, Heartbeat, InventorySettings, SessionLimits,
+    SessionSettings, Settings,
 };

@@ -1,7 +1,9 @@
 //! Validated settings.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_proto::{DAEMON_PORT, limits};
@@ -35,6 +37,8 @@ pub struct Settings {
     pub heartbeat: Heartbeat,
     /// How the node's devices are found out.
     pub inventory: InventorySettings,
+    /// Programs that were built before.
+    pub build_cache: BuildCacheSettings,
 }
 
 /// What clients may have.
@@ -99,6 +103,18 @@ pub struct InventorySettings {
     /// After which a probing worker is given up, and a session's worker that is still loading OpenCL.
     pub probe_time_limit: Duration,
 }
+
+/// Programs that were built before.
+#[derive(Clone, Debug)]
+pub struct BuildCacheSettings {
+    /// Where they are kept; `None` where the user has no place for such.
+    pub folder: Option<PathBuf>,
+    /// Bytes that are kept; 0: none.
+    pub size: u64,
+}
+
+/// Bytes of built programs that are kept unless the settings say another number.
+const BUILD_CACHE_SIZE: u64 = 512 << 20;
 
 /// The daemon cannot start with what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -171,6 +187,7 @@ impl Settings {
                     60,
                 )?)),
             },
+            build_cache: build_cache(flags, file),
         };
         for address in &settings.listen {
             settings.check_exposure(address)?;
@@ -313,6 +330,39 @@ fn handshakes(file: &ConfigFile) -> Result<Handshakes, BadSettings> {
     })
 }
 
+fn build_cache(flags: &Flags, file: &ConfigFile) -> BuildCacheSettings {
+    let table = &file.table.build_cache;
+    let folder = flags.build_cache_dir.as_ref().or(table.directory.as_ref());
+    BuildCacheSettings {
+        folder: folder
+            .cloned()
+            .or_else(|| cache_folder(&|name| std::env::var_os(name))),
+        size: flags
+            .build_cache_size
+            .or(table.size)
+            .unwrap_or(BUILD_CACHE_SIZE),
+    }
+}
+
+/// A folder among those that systemd or the user has for caches.
+fn cache_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let given = |name: &str| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    // systemd's may be a list, and is the daemon's alone.
+    let own = variable("CACHE_DIRECTORY")
+        .and_then(|list| std::env::split_paths(&list).next())
+        .filter(|path| path.is_absolute());
+    own.or_else(|| {
+        given("XDG_CACHE_HOME")
+            .or_else(|| given("HOME").map(|home| home.join(".cache")))
+            .map(|caches| caches.join("causeway"))
+    })
+    .map(|own| own.join("builds"))
+}
+
 fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadSettings> {
     let table = &file.table.heartbeat;
     let interval = ranged(file, table.interval_ms.as_ref(), (50, 60_000), 500)?;
@@ -386,6 +436,48 @@ mod tests {
         assert!(!settings.insecure && !settings.name.is_empty());
         assert_eq!(settings.sessions.spare_workers, 1);
         assert_eq!(settings.heartbeat.limit, Duration::from_secs(4));
+    }
+
+    #[test]
+    fn builds_are_kept_where_caches_are() {
+        let among = |set: &[(&str, &str)]| {
+            let set: Vec<_> = set
+                .iter()
+                .map(|(n, v)| (n.to_string(), v.to_string()))
+                .collect();
+            cache_folder(&|name| {
+                let found = set.iter().find(|(n, _)| n == name);
+                found.map(|(_, value)| value.into())
+            })
+        };
+        let systemd = ("CACHE_DIRECTORY", "/var/cache/causeway:/var/cache/more");
+        let home = ("HOME", "/home/me");
+        assert_eq!(
+            among(&[systemd, home]),
+            Some("/var/cache/causeway/builds".into())
+        );
+        let xdg = ("XDG_CACHE_HOME", "/tmp/caches");
+        assert_eq!(
+            among(&[xdg, home]),
+            Some("/tmp/caches/causeway/builds".into())
+        );
+        assert_eq!(
+            among(&[home]),
+            Some("/home/me/.cache/causeway/builds".into())
+        );
+        assert_eq!(among(&[("HOME", "here")]), None);
+        let flags = Flags {
+            build_cache_size: Some(0),
+            ..Flags::default()
+        };
+        let text = "[build_cache]\ndirectory = \"/x\"\nsize = 9\n";
+        let settings = combine(&flags, text).unwrap();
+        assert_eq!(settings.build_cache.folder, Some("/x".into()));
+        assert_eq!(settings.build_cache.size, 0);
+        assert_eq!(
+            combine(&Flags::default(), text).unwrap().build_cache.size,
+            9
+        );
     }
 
     #[test]

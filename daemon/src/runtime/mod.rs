@@ -6,6 +6,7 @@
 //! - [`host`], [`pinned`]: host memory that the driver reads or writes behind our back;
 //! - [`clock`]: the node's host clock, and each device's by it;
 //! - [`probe`](mod@probe): the inventory; [`stdout`]: where kernels' `printf` goes;
+//! - `identity`: what decides how a device compiles, for the build cache;
 //! - `watch`: the ends of commands, where the driver tells them late;
 //! - `library`: libOpenCL's functions, found at run time; `info`: info answers as bytes.
 //!
@@ -17,6 +18,7 @@ pub mod clock;
 pub mod context;
 pub mod event;
 pub mod host;
+mod identity;
 mod info;
 pub mod kernel;
 mod library;

@@ -14,8 +14,10 @@ use opencl_sys::{
 };
 
 use super::clock::DeviceClock;
+use super::identity::Surroundings;
 use super::info;
 use super::library::{LoadError, check, cl, load};
+use crate::build_cache::Identity;
 
 /// Set to anything, this treats every device as one with memory of its own: transfers then go through
 /// pinned staging. For tests and diagnosis on machines without such a device.
@@ -33,6 +35,7 @@ const NVIDIA: u64 = 0x10DE;
 pub struct Node {
     platforms: Vec<Platform>,
     problems: Vec<String>,
+    surroundings: Option<Surroundings>,
 }
 
 /// A native platform.
@@ -89,6 +92,7 @@ impl Node {
             node.problems
                 .push("the node's OpenCL offers no platform".to_owned());
         }
+        node.surroundings = Surroundings::now();
         node
     }
 
@@ -123,6 +127,23 @@ impl Node {
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
+    }
+
+    /// The names on the wire of a device and its platform.
+    #[must_use]
+    pub fn place_of(&self, device: Device) -> Option<(PlatformIndex, DeviceIndex)> {
+        self.platforms.iter().zip(0..).find_map(|(platform, at)| {
+            let mut devices = platform.devices.iter().zip(0..);
+            let (_, index) = devices.find(|(d, _)| d.raw == device.raw)?;
+            Some((PlatformIndex(at), DeviceIndex(index)))
+        })
+    }
+
+    /// What decides how a device compiles, besides the program; `None` where that is not certain.
+    #[must_use]
+    pub fn identity(&self, device: Device) -> Option<Identity> {
+        let platform = self.platform(self.place_of(device)?.0)?;
+        Some(self.surroundings.as_ref()?.identity(platform, device))
     }
 
     /// A platform by its name on the wire.

@@ -10,6 +10,7 @@
 
 mod accept;
 mod admission;
+mod builds;
 mod drivers;
 mod inventory;
 mod listen;
@@ -32,6 +33,7 @@ use tokio::net::TcpListener;
 use crate::config::{BadSettings, Settings};
 use crate::sys;
 use admission::Admission;
+use builds::Builds;
 use inventory::InventoryCache;
 use workers::Workers;
 
@@ -97,6 +99,11 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
             settings.sessions,
             settings.heartbeat,
             settings.inventory.probe_time_limit,
+            Builds::start(
+                &settings.build_cache,
+                settings.sessions.limits.host_memory,
+                &settings.logging,
+            ),
             settings.logging.clone(),
         ),
         settings,

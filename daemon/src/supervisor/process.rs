@@ -1,5 +1,6 @@
 //! Starting a process of our own binary, and how one ended.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -17,6 +18,8 @@ pub(super) enum Role {
     Worker,
     /// Lists the devices.
     Probe,
+    /// Builds a program for the build cache.
+    Compiler,
 }
 
 /// Starts one: `channel` is its descriptor 0, standard output goes nowhere, standard error is the
@@ -26,9 +29,23 @@ pub(super) enum Role {
 /// # Errors
 /// What the system says.
 pub(super) fn start(role: Role, channel: OwnedFd, logging: &Logging) -> std::io::Result<Child> {
+    start_with(role, channel, logging, &[])
+}
+
+/// The same with variables of its own.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn start_with(
+    role: Role,
+    channel: OwnedFd,
+    logging: &Logging,
+    variables: &[(&str, &OsStr)],
+) -> std::io::Result<Child> {
     let flag = match role {
         Role::Worker => "--internal-worker",
         Role::Probe => "--internal-probe",
+        Role::Compiler => "--internal-compile",
     };
     // Even when the binary on disk was replaced, this is the same one.
     let mut command = Command::new("/proc/self/exe");
@@ -37,6 +54,7 @@ pub(super) fn start(role: Role, channel: OwnedFd, logging: &Logging) -> std::io:
         .arg(flag)
         .env(RECURSION_GUARD, "1")
         .envs(logging.environment())
+        .envs(variables.iter().copied())
         .stdin(Stdio::from(channel))
         .stdout(Stdio::null())
         .process_group(0)

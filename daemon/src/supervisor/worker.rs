@@ -11,6 +11,7 @@ use tokio::net::UnixDatagram;
 use tokio::process::Child;
 use tokio::sync::Notify;
 
+use super::builds::Builds;
 use super::process::{self, Role};
 use crate::handover::{self, ToSupervisor, ToWorker};
 use crate::logging::Logging;
@@ -28,6 +29,7 @@ pub(super) enum Asked {
 }
 
 /// A worker process that has not been reaped.
+#[derive(Debug)]
 pub(super) struct Worker {
     /// Names it in the log.
     pub(super) serial: u64,
@@ -35,11 +37,16 @@ pub(super) struct Worker {
     ready: AtomicBool,
     asked: AtomicU8,
     asked_more: Notify,
+    builds: Option<Builds>,
 }
 
 impl Worker {
     /// Starts the process. Whoever gets the child must [`watch`](Worker::watch) it.
-    pub(super) fn start(serial: u64, logging: &Logging) -> io::Result<(Arc<Worker>, Child)> {
+    pub(super) fn start(
+        serial: u64,
+        logging: &Logging,
+        builds: Option<Builds>,
+    ) -> io::Result<(Arc<Worker>, Child)> {
         let (ours, theirs) = handover::pair()?;
         // tokio knows no SOCK_SEQPACKET; a datagram socket is the same to it: messages and readiness.
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
@@ -50,6 +57,7 @@ impl Worker {
             ready: AtomicBool::new(false),
             asked: AtomicU8::new(Asked::Nothing as u8),
             asked_more: Notify::new(),
+            builds,
         };
         Ok((Arc::new(worker), child))
     }
@@ -89,14 +97,14 @@ impl Worker {
     }
 
     /// Stays with the process until it has ended; does to it what was asked.
-    pub(super) async fn watch(&self, mut child: Child) -> io::Result<ExitStatus> {
+    pub(super) async fn watch(self: &Arc<Worker>, mut child: Child) -> io::Result<ExitStatus> {
         let mut speaks = true;
         let mut deadline = None;
         loop {
             tokio::select! {
                 status = child.wait() => return status,
                 message = self.receive(), if speaks => match message {
-                    Ok(Some(ToSupervisor::Ready)) => self.ready.store(true, Ordering::Relaxed),
+                    Ok(Some(message)) => self.hear(message),
                     Ok(None) => speaks = false,
                     Err(error) => {
                         tracing::debug!(%error, worker = self.serial, "a worker's socket");
@@ -120,6 +128,19 @@ impl Worker {
                     deadline = None;
                 }
             }
+        }
+    }
+
+    fn hear(self: &Arc<Worker>, message: ToSupervisor) {
+        match (message, &self.builds) {
+            (ToSupervisor::Ready, _) => self.ready.store(true, Ordering::Relaxed),
+            (ToSupervisor::LookUp { ticket, key }, Some(builds)) => {
+                builds.look_up(self, ticket, key);
+            }
+            (ToSupervisor::Learn { key, job }, Some(builds)) => builds.learn(key, job),
+            (ToSupervisor::Refused { key }, Some(builds)) => builds.refused(key),
+            // It was told that there is no cache.
+            (_, None) => {}
         }
     }
 

@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use super::builds::Builds;
 use super::process;
 use super::worker::{Asked, Worker};
 use crate::config::{Heartbeat, SessionSettings};
@@ -34,6 +35,7 @@ struct Shared {
     sessions: SessionSettings,
     heartbeat: Heartbeat,
     load_limit: Duration,
+    builds: Option<Builds>,
     logging: Logging,
     state: Mutex<State>,
     /// A worker was reaped.
@@ -85,12 +87,14 @@ impl Workers {
         sessions: SessionSettings,
         heartbeat: Heartbeat,
         load_limit: Duration,
+        builds: Option<Builds>,
         logging: Logging,
     ) -> Workers {
         Workers(Arc::new(Shared {
             sessions,
             heartbeat,
             load_limit,
+            builds,
             logging,
             state: Mutex::default(),
             reaped: Notify::new(),
@@ -269,6 +273,7 @@ impl Workers {
             load_limit: self.0.load_limit,
             heartbeat_interval: heartbeat.interval,
             heartbeat_limit: heartbeat.limit,
+            build_cache: self.0.builds.is_some(),
         }
     }
 
@@ -295,7 +300,7 @@ impl Workers {
     fn start(&self, state: &mut State) -> std::io::Result<Arc<Worker>> {
         state.last_serial += 1;
         let serial = state.last_serial;
-        let (worker, child) = Worker::start(serial, &self.0.logging)?;
+        let (worker, child) = Worker::start(serial, &self.0.logging, self.0.builds.clone())?;
         state.alive.insert(serial, Arc::clone(&worker));
         let workers = self.clone();
         tokio::spawn({

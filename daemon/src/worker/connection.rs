@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use causeway_proto::command::EventBatch;
 use causeway_proto::id::SessionId;
 
+use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
 
 /// A proved connection, by what it is for. TLS will wrap the stream here and nowhere else.
@@ -36,6 +38,8 @@ pub struct SessionStart {
     pub id: SessionId,
     /// What the supervisor allows it.
     pub limits: SessionLimits,
+    /// The way to the daemon's build cache, if it may be used.
+    pub builds: Option<Arc<Client>>,
 }
 
 /// Where a session puts what it has to say to its client; made by the carrier.

@@ -1,9 +1,11 @@
 //! The worker process: serves exactly one session, then exits.
 //!
 //! [`service`] owns the sockets and what carries commands and events; [`session`] applies commands and
-//! makes events; [`connection`] is what passes between them; [`socket`] is what both need to know of sockets. [`probe`] is the other, short-lived kind
-//! of worker: it asks the drivers for the inventory.
+//! makes events; [`connection`] is what passes between them; [`socket`] is what both need to know of sockets.
+//! Two other kinds of worker are short-lived: [`probe`] asks the drivers for the inventory, [`compile`] builds one
+//! program for the build cache.
 
+pub mod compile;
 mod confine;
 pub mod connection;
 pub mod probe;

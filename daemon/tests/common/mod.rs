@@ -76,6 +76,8 @@ impl Daemon {
         let mut child = Process::new(env!("CARGO_BIN_EXE_causewayd"))
             .args(["--listen", listen, "--spare-workers", "0"])
             .args(arguments)
+            // What a test builds is no other test's affair, nor the user's.
+            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
@@ -688,9 +690,14 @@ pub fn bulk_data(lane: &mut TcpStream, transfer: u64, offset: u64, bytes: &[u8])
 }
 
 impl Session {
-    /// The process that serves this session: the daemon's child that is no supervisor.
+    /// The process that serves this session: the daemon's child that is a worker.
     pub fn worker(&self) -> u32 {
-        let children = children_of(self.daemon);
+        let mut children = children_of(self.daemon);
+        // Others list devices, or build for the cache.
+        children.retain(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains("--internal-worker")
+        });
         assert_eq!(children.len(), 1, "one session, one worker: {children:?}");
         children[0]
     }

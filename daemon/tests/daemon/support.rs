@@ -51,6 +51,7 @@ impl Setup {
             .env_remove("OCL_ICD_FILENAMES")
             .env_remove("CAUSEWAYD_LOG")
             .env_remove("CAUSEWAYD_LOG_FORMAT")
+            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(folder.path().join("log")).unwrap());

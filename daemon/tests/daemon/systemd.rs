@@ -35,6 +35,7 @@ async fn a_passed_socket_is_served() {
     let mut child = Command::new("/bin/sh")
         .args(["-c", &script])
         .env("OCL_ICD_VENDORS", folder.path())
+        .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
         .stdin(std::os::fd::OwnedFd::from(listener))
         .stdout(output)
         .spawn()

@@ -38,6 +38,7 @@ impl Daemon {
         }
         let mut process = Command::new(program)
             .args(["--listen", "127.0.0.1:0"])
+            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

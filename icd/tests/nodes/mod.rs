@@ -90,7 +90,9 @@ impl Node {
             .join(number.to_string());
         std::fs::create_dir_all(&dir).expect("a folder");
         let mut command = Command::new(programs.join("causewayd"));
-        command.args(["--listen", "127.0.0.1:0"]);
+        command
+            .args(["--listen", "127.0.0.1:0"])
+            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0");
         if let Drivers::Fake(settings) = drivers {
             let driver = programs.join("libfake_opencl.so");
             // Nothing else there: a folder that changes makes the daemon list its drivers anew.

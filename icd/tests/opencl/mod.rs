@@ -116,6 +116,7 @@ pub fn daemon() -> &'static str {
     ADDRESS.get_or_init(|| {
         let mut child = Command::new(causewayd())
             .args(["--listen", "127.0.0.1:0"])
+            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .stdout(Stdio::piped())
             .spawn()
             .expect("causewayd starts");

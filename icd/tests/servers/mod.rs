@@ -135,6 +135,7 @@ impl Daemon {
             .args(flags)
             .env("OCL_ICD_VENDORS", &vendors)
             .env("FAKE_OPENCL_CONFIG", &control)
+            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .env_remove("OCL_ICD_FILENAMES")
             .envs(environment.iter().copied())
             .stdin(Stdio::null())

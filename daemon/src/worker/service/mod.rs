@@ -31,6 +31,7 @@ use std::time::Duration;
 use super::confine;
 use super::connection::{Connection, SessionStart};
 use super::session::{Preloaded, Session};
+use crate::build_cache::Client;
 use crate::handover::{self, ToSupervisor};
 use crate::logging::Logging;
 use crate::sys;
@@ -80,13 +81,15 @@ fn start_threads(
     endings: &Endings,
 ) -> io::Result<()> {
     let ready = channel.try_clone()?;
+    let builds = Arc::new(Client::new(channel.try_clone()?));
     let (for_sockets, for_session) = (Arc::clone(stage), Arc::clone(stage));
     let endings = endings.clone();
+    let answered = Arc::clone(&builds);
     named("sockets", move || {
-        sockets::receive(&channel, &for_sockets, &commands);
+        sockets::receive(&channel, &for_sockets, &commands, &answered);
     })?;
     named("session", move || {
-        let ending = run_session(ready.as_fd(), &for_session, &arrivals, &endings);
+        let ending = run_session(ready.as_fd(), &for_session, &arrivals, &endings, builds);
         endings.end(ending);
     })
 }
@@ -97,9 +100,10 @@ fn run_session(
     stage: &Stage,
     arrivals: &mpsc::Receiver<Connection>,
     endings: &Endings,
+    builds: Arc<Client>,
 ) -> Ending {
     let node = Preloaded::load();
-    if handover::send_to_supervisor(ready, ToSupervisor::Ready).is_err() {
+    if handover::send_to_supervisor(ready, &ToSupervisor::Ready).is_err() {
         return Ending::SupervisorGone;
     }
     // Nobody sends any more: the supervisor is gone, and that is being said.
@@ -109,6 +113,7 @@ fn run_session(
     let Some(start) = stage.assignment().map(|assignment| SessionStart {
         id: assignment.id,
         limits: assignment.limits,
+        builds: Some(builds),
     }) else {
         return Ending::SupervisorGone;
     };

@@ -12,12 +12,18 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::ending::Ending;
 use super::stage::Stage;
 use super::{named, peer, proof, pulse};
+use crate::build_cache::Client;
 use crate::handover::{self, Assignment, ToWorker};
 use crate::worker::confine;
 use crate::worker::connection::Connection;
 
 /// Hears the supervisor until it closes its end; then the worker ends.
-pub(super) fn receive(channel: &OwnedFd, stage: &Arc<Stage>, commands: &mpsc::Sender<Connection>) {
+pub(super) fn receive(
+    channel: &OwnedFd,
+    stage: &Arc<Stage>,
+    commands: &mpsc::Sender<Connection>,
+    builds: &Client,
+) {
     let mut deadlines = None;
     let ending = loop {
         match next(channel, stage, deadlines.as_ref()) {
@@ -27,11 +33,13 @@ pub(super) fn receive(channel: &OwnedFd, stage: &Arc<Stage>, commands: &mpsc::Se
                     break Ending::Broken(format!("the limit on memory: {error}"));
                 }
                 deadlines = Some(Deadlines::of(&assignment));
+                builds.switch(assignment.build_cache);
                 stage.assign(assignment);
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
                 take(stage, commands, preamble, socket.into());
             }
+            Ok(Some(ToWorker::Cached { ticket, entry })) => builds.answered(ticket, entry),
             Ok(None) => break Ending::SupervisorGone,
             Err(Unheard::Late(ending)) => break ending,
             Err(Unheard::Io(error)) => {

@@ -228,6 +228,7 @@ mod tests {
             load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
+            build_cache: false,
         });
         Arc::new(stage)
     }

@@ -56,8 +56,10 @@ use self::objects::Objects;
 use self::outbox::Outbox;
 use self::printed::Printed;
 use self::program::builder::Builder;
+pub(super) use self::program::compile_for_cache;
 use self::run::Runner;
 use super::connection::{EventSink, SessionLimits, SessionStart};
+use crate::build_cache;
 use crate::bulk::Engine;
 use crate::runtime::node::Node;
 use crate::runtime::stdout;
@@ -124,6 +126,7 @@ pub(crate) struct Shared {
     pub(crate) links: Links,
     pub(crate) freed: Freed,
     pub(crate) device_memory: Arc<AtomicU64>,
+    pub(crate) builds: Option<Arc<build_cache::Client>>,
     pub(crate) core: Mutex<Core>,
 }
 
@@ -196,6 +199,7 @@ impl Session {
             links: Links::new(start.id),
             freed: Freed::default(),
             device_memory: Arc::default(),
+            builds: start.builds,
             core: Mutex::default(),
         });
         spawn("printf", {

@@ -5,14 +5,15 @@ use std::ffi::CString;
 use std::sync::Arc;
 
 use causeway_proto::command::{BuildProgram, CompileProgram, LinkProgram};
-use causeway_proto::id::{ContextId, ProgramId, RequestId};
+use causeway_proto::id::{ContextId, DeviceIndex, ProgramId, RequestId};
 use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 
 use super::{
-    ARG_INFO, INVALID_BUILD_OPTIONS, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE, INVALID_VALUE,
-    Program, answer, natives, source, submit,
+    ARG_INFO, Answered, INVALID_BUILD_OPTIONS, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE,
+    INVALID_VALUE, Program, answer, natives, source, submit,
 };
+use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
 use crate::worker::session::objects::{add, find};
 use crate::worker::session::printed::Printed;
@@ -36,29 +37,50 @@ pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Vio
     )?;
     let devices = program.devices(&build.devices)?;
     expect_text(shared, [&build.source[..], build.options.as_bytes()]);
-    submit(
-        shared,
-        program,
-        Vec::new(),
-        RequestId(build.request),
-        move |program| {
-            let native = match program.to_build(&build.source, &[]) {
-                Ok(native) => native,
-                Err(status) => return (status, String::new(), None),
-            };
-            let list = natives(&devices);
-            let options = source::without_paths(&build.options);
-            let result = if build.null_options && !program.has_source {
-                native.build(&list, None)
-            } else {
-                with_arg_info(&options, program.has_source, |options| {
-                    native.build(&list, Some(options))
-                })
-            };
-            answer(&native, result, &devices)
-        },
-    );
+    submit(shared, program, Vec::new(), RequestId(build.request), {
+        let shared = Arc::clone(shared);
+        move |program| build_now(&shared, program, &build, &devices)
+    });
     Ok(())
+}
+
+fn build_now(
+    shared: &Shared,
+    program: &Program,
+    build: &BuildProgram,
+    devices: &[(DeviceIndex, Device)],
+) -> Answered {
+    let options = source::without_paths(&build.options);
+    let cached = program.cached(shared, &build.source, &options, devices);
+    if let Some(cached) = &cached
+        && let Ok(context) = program.context.native()
+        && let Some((native, body)) = cached.load(context)
+    {
+        program.set_loaded(native, &options);
+        return (
+            Status::SUCCESS,
+            String::new(),
+            Some(answer::Body::Program(body)),
+        );
+    }
+    let native = match program.to_build(&build.source, &[], devices) {
+        Ok(native) => native,
+        Err(status) => return (status, String::new(), None),
+    };
+    let list = natives(devices);
+    let result = if build.null_options && !program.has_source {
+        native.build(&list, None)
+    } else {
+        with_arg_info(&options, program.has_source, |options| {
+            native.build(&list, Some(options))
+        })
+        .map(drop)
+    };
+    let told = answer(&native, result, devices);
+    if let Some(cached) = cached.filter(|_| result.is_ok()) {
+        cached.learn();
+    }
+    told
 }
 
 /// Applies `CompileProgram`.
@@ -89,7 +111,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
             let given = compile.headers.iter();
             let names: Vec<&str> = given.map(|h| h.include_name.as_str()).collect();
             let prepared = program
-                .to_build(&compile.source, &names)
+                .to_build(&compile.source, &names, &devices)
                 .and_then(|native| {
                     let headers = compile
                         .headers
@@ -114,7 +136,8 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
             let options = source::without_paths(&compile.options);
             let result = with_arg_info(&options, program.has_source, |options| {
                 native.compile(&natives(&devices), options, &headers)
-            });
+            })
+            .map(drop);
             answer(&native, result, &devices)
         },
     );
@@ -178,21 +201,27 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
     Ok(())
 }
 
-/// Builds with argument info where the source is ours to build. When that fails it is built once more
-/// as the application asked: the driver may not know the option, or not survive it (NVIDIA's fails
-/// for every kernel without arguments), and a log must speak of the application's options alone.
-fn with_arg_info(
+/// Builds with argument info where the source is ours to build; whether it is there. When that fails it is
+/// built once more as the application asked: the driver may not know the option, or not survive it
+/// (NVIDIA's fails for every kernel without arguments), and a log must speak of the application's options
+/// alone.
+pub(super) fn with_arg_info(
     options: &str,
     from_source: bool,
     build: impl Fn(&std::ffi::CStr) -> Result<(), Status>,
-) -> Result<(), Status> {
+) -> Result<bool, Status> {
     let plain = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
     if from_source && !options.contains(ARG_INFO) {
-        let separator = if options.is_empty() { "" } else { " " };
-        let added = CString::new(format!("{options}{separator}{ARG_INFO}"));
+        let added = CString::new(with_option(options));
         if build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?).is_ok() {
-            return Ok(());
+            return Ok(true);
         }
     }
-    build(&plain)
+    build(&plain).map(|()| false)
+}
+
+/// The options with the one that asks for argument info.
+pub(super) fn with_option(options: &str) -> String {
+    let separator = if options.is_empty() { "" } else { " " };
+    format!("{options}{separator}{ARG_INFO}")
 }

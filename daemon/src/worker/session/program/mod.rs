@@ -3,7 +3,8 @@
 //! A program from source that includes nothing exists natively from the start. One with include
 //! directives is made natively by each build or compilation, sealed against the node's files with the
 //! headers of that very call ([`source`]). Builds add `-cl-kernel-arg-info`, which the client never
-//! sees, and are answered with log, state and the signatures of all kernels.
+//! sees, and are answered with log, state and the signatures of all kernels. A build that was made before
+//! may come from the daemon's cache (`cached`).
 //!
 //! Invariant: the reading thread never waits for a compiler; a kernel asked of a program whose build
 //! has not been answered is broken with `CL_INVALID_PROGRAM_EXECUTABLE`.
@@ -11,6 +12,7 @@
 
 mod build;
 pub(crate) mod builder;
+mod cached;
 mod signature;
 mod source;
 
@@ -28,9 +30,13 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 pub(crate) use self::build::{build, compile, link};
+use self::build::{with_arg_info, with_option};
+use self::cached::Cached;
+pub(crate) use self::cached::compile as compile_for_cache;
 use super::objects::{Context, add, find};
 use super::printed::Printed;
 use super::{Shared, Violation};
+use crate::build_cache::MAX_TEXT;
 use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
 
@@ -48,15 +54,30 @@ pub(crate) struct Program {
     pub(crate) context: Arc<Context>,
     // Source that must be sealed anew by each build.
     source: Option<Bytes>,
+    // Source that needs nothing of the kind, if the cache may know it.
+    text: Option<Bytes>,
     has_source: bool,
     state: Mutex<State>,
 }
 
 struct State {
     native: Result<Arc<NativeProgram>, Status>,
+    // While `native` came from the cache.
+    loaded: Option<Loaded>,
     // Verbs not yet answered.
     jobs: usize,
 }
+
+/// Of a program whose last build came from the cache.
+struct Loaded {
+    // The program from source, not built.
+    plain: Result<Arc<NativeProgram>, Status>,
+    // Of that build.
+    options: String,
+}
+
+/// A verb's status, a word to people, and what else its answer holds.
+type Answered = (Status, String, Option<answer::Body>);
 
 impl Program {
     fn new(id: ProgramId, context: Arc<Context>, native: Result<NativeProgram, Status>) -> Program {
@@ -64,9 +85,11 @@ impl Program {
             id,
             context,
             source: None,
+            text: None,
             has_source: false,
             state: Mutex::new(State {
                 native: native.map(Arc::new),
+                loaded: None,
                 jobs: 0,
             }),
         }
@@ -90,18 +113,78 @@ impl Program {
 
     fn set_native(&self, native: Result<NativeProgram, Status>) {
         let native = native.map(Arc::new);
-        self.state.lock().native = native;
+        let mut state = self.state.lock();
+        state.native = native;
+        state.loaded = None;
     }
 
-    /// The native program to build, with `headers` as the names that its source may include; from
-    /// `given` where the client has put its own headers into the text.
-    fn to_build(&self, given: &[u8], headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
+    /// The program is `native`, from the cache, until a verb needs the one from source again.
+    fn set_loaded(&self, native: NativeProgram, options: &str) {
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut state.native, Ok(Arc::new(native)));
+        let plain = state.loaded.take().map_or(before, |loaded| loaded.plain);
+        state.loaded = Some(Loaded {
+            plain,
+            options: options.to_owned(),
+        });
+    }
+
+    /// This build as the cache may have it; `given` as in [`Program::to_build`].
+    fn cached(
+        &self,
+        shared: &Shared,
+        given: &[u8],
+        options: &str,
+        devices: &[(DeviceIndex, Device)],
+    ) -> Option<Cached> {
+        let all = &self.context.devices;
+        let every = all
+            .iter()
+            .all(|(index, _)| devices.iter().any(|(i, _)| i == index));
+        if !self.has_source || !every || devices.len() != all.len() {
+            return None;
+        }
+        let given = (!given.is_empty()).then_some(given);
+        match given.or(self.source.as_deref()) {
+            Some(text) => Cached::of(shared, &source::sealed(text, &[]), options, devices),
+            None => Cached::of(shared, self.text.as_deref()?, options, devices),
+        }
+    }
+
+    /// The native program to build for `devices`, with `headers` as the names that its source may include;
+    /// from `given` where the client has put its own headers into the text.
+    fn to_build(
+        &self,
+        given: &[u8],
+        headers: &[&str],
+        devices: &[(DeviceIndex, Device)],
+    ) -> Result<Arc<NativeProgram>, Status> {
         let given = (!given.is_empty()).then_some(given);
         if let Some(text) = given.or(self.source.as_deref()) {
             let sealed = source::sealed(text, headers);
             self.set_native(NativeProgram::with_source(self.context.native()?, &sealed));
+            return self.native();
         }
+        let Some(loaded) = self.state.lock().loaded.take() else {
+            return self.native();
+        };
+        if let Ok(plain) = &loaded.plain
+            && devices.len() < self.context.devices.len()
+        {
+            // The other devices keep the build that they have. It went well before.
+            let all = natives(&self.context.devices);
+            let built = with_arg_info(&loaded.options, true, |o| plain.build(&all, Some(o)));
+            tracing::debug!(?built, "a program from the cache, built again");
+        }
+        self.state.lock().native = loaded.plain;
         self.native()
+    }
+
+    /// The native program from source, or whatever it was made from.
+    fn unbuilt(&self) -> Result<Arc<NativeProgram>, Status> {
+        let state = self.state.lock();
+        let loaded = state.loaded.as_ref();
+        loaded.map_or(&state.native, |loaded| &loaded.plain).clone()
     }
 
     /// A native program that serves as a header beside `headers`; `given` as in
@@ -109,7 +192,7 @@ impl Program {
     fn as_header(&self, given: &[u8], headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
         let given = (!given.is_empty()).then_some(given);
         match given.or(self.source.as_deref()) {
-            None => self.native(),
+            None => self.unbuilt(),
             Some(text) => {
                 let sealed = source::sealed(text, headers);
                 NativeProgram::with_source(self.context.native()?, &sealed).map(Arc::new)
@@ -150,7 +233,7 @@ fn submit(
     program: Arc<Program>,
     others: Vec<ProgramId>,
     request: RequestId,
-    work: impl FnOnce(&Arc<Program>) -> (Status, String, Option<answer::Body>) + Send + 'static,
+    work: impl FnOnce(&Arc<Program>) -> Answered + Send + 'static,
 ) {
     program.state.lock().jobs += 1;
     ask(shared, program, others, request, move |program| {
@@ -167,7 +250,7 @@ fn ask(
     program: Arc<Program>,
     mut others: Vec<ProgramId>,
     request: RequestId,
-    work: impl FnOnce(&Arc<Program>) -> (Status, String, Option<answer::Body>) + Send + 'static,
+    work: impl FnOnce(&Arc<Program>) -> Answered + Send + 'static,
 ) {
     others.push(program.id);
     let outbox = Arc::clone(&shared.outbox);
@@ -203,7 +286,10 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     }
     let mut binaries = None;
     let program = match from {
-        create_program::From::Source(text) => from_source(id, context, text),
+        create_program::From::Source(text) => {
+            let known = shared.builds.as_ref().is_some_and(|builds| builds.is_on());
+            from_source(id, context, text, known)
+        }
         create_program::From::BuiltInKernels(names) => {
             let native = CString::new(names)
                 .map_err(|_| INVALID_VALUE)
@@ -264,7 +350,8 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     }
 }
 
-fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes) -> Program {
+/// `known`: the cache may have it.
+fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes, known: bool) -> Program {
     if source::asks(&text) {
         let mut program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
         // A copy: a slice would keep the whole batch alive.
@@ -277,6 +364,9 @@ fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes) -> Program {
         .and_then(|c| NativeProgram::with_source(c, &text));
     let mut program = Program::new(id, context, native);
     program.has_source = true;
+    if known && text.len() <= MAX_TEXT {
+        program.text = Some(Bytes::copy_from_slice(&text));
+    }
     program
 }
 
@@ -329,11 +419,11 @@ fn answer(
     native: &NativeProgram,
     result: Result<(), Status>,
     devices: &[(DeviceIndex, Device)],
-) -> (Status, String, Option<answer::Body>) {
+) -> Answered {
     let builds = builds_of(native, devices);
-    let executable = builds.iter().any(|b| {
-        b.status == 0 && b.binary_type == crate::runtime::names::CL_PROGRAM_BINARY_TYPE_EXECUTABLE
-    });
+    let executable = builds
+        .iter()
+        .any(|build| is_executable(build.status, build.binary_type));
     let kernels = if executable {
         signatures(native, devices)
     } else {
@@ -345,6 +435,10 @@ fn answer(
     };
     let status = result.err().unwrap_or(Status::SUCCESS);
     (status, String::new(), Some(answer::Body::Program(body)))
+}
+
+fn is_executable(status: i32, binary_type: u32) -> bool {
+    status == 0 && binary_type == crate::runtime::names::CL_PROGRAM_BINARY_TYPE_EXECUTABLE
 }
 
 fn builds_of(native: &NativeProgram, devices: &[(DeviceIndex, Device)]) -> Vec<DeviceBuild> {

@@ -1,0 +1,226 @@
+//! One entry as bytes: header, what a client is told of the build, the driver's binary.
+//!
+//! ```text
+//! magic 8 | key 32 | length of the answer u32 | length of the binary u64 | SHA-256 of all else 32 | answer | binary
+//! ```
+//! Numbers are little-endian. The answer is protobuf and short, because decoding makes it larger; the
+//! binary is only copied. Invariant: bytes that [`Entry::decode`] takes are those that were encoded for
+//! this very key, or made by somebody who could have put any entry there.
+
+use causeway_proto::command::{DeviceBuild, KernelSignature};
+use prost::Message;
+use sha2::{Digest, Sha256};
+
+use super::key::{KEY, Key};
+
+const MAGIC: [u8; 8] = *b"cwbuild1";
+const DIGEST: usize = 32;
+const ANSWER_AT: usize = 8 + KEY;
+const BINARY_AT: usize = ANSWER_AT + 4;
+const DIGEST_AT: usize = BINARY_AT + 8;
+/// Bytes before the answer.
+const HEADER: usize = DIGEST_AT + DIGEST;
+/// Bytes of the longest answer. (Of 2 bytes of it a decoder can make 150.)
+const MAX_ANSWER: usize = 1 << 20;
+/// Bytes of the longest binary.
+const MAX_BINARY: usize = 64 << 20;
+/// Bytes of the longest entry.
+pub const MAX_ENTRY: usize = HEADER + MAX_ANSWER + MAX_BINARY;
+
+/// The outcome of a build for one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// What a client is told.
+    pub answer: Answer,
+    /// `CL_PROGRAM_BINARIES`.
+    pub binary: Vec<u8>,
+}
+
+/// What a client is told of a build. Devices in it are number 0.
+#[derive(Clone, PartialEq, Message)]
+pub struct Answer {
+    /// Whether argument info was asked for, so that it is when the binary is loaded.
+    #[prost(bool, tag = "1")]
+    pub arg_info: bool,
+    /// Status, log, type.
+    #[prost(message, optional, tag = "2")]
+    pub build: Option<DeviceBuild>,
+    /// All kernels, in the driver's order. Drivers keep less than this in their binaries.
+    #[prost(message, repeated, tag = "3")]
+    pub kernels: Vec<KernelSignature>,
+}
+
+/// Bytes that are no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// It was cut, or is something else.
+    #[error("no entry of the build cache")]
+    Shape,
+    /// It was changed.
+    #[error("an entry whose checksum is wrong")]
+    Checksum,
+    /// It is an entry, but another build's.
+    #[error("an entry of another build")]
+    Key,
+    /// It is more than is kept.
+    #[error("an entry that is too long")]
+    Length,
+}
+
+impl Entry {
+    /// As bytes.
+    ///
+    /// # Errors
+    /// [`Broken::Length`] for more than is kept.
+    pub fn encode(&self, key: &Key) -> Result<Vec<u8>, Broken> {
+        let answer = self.answer.encode_to_vec();
+        if answer.len() > MAX_ANSWER || self.binary.len() > MAX_BINARY {
+            return Err(Broken::Length);
+        }
+        let mut bytes = Vec::with_capacity(HEADER + answer.len() + self.binary.len());
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&key.0);
+        bytes.extend_from_slice(&(answer.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(self.binary.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&[0; DIGEST]);
+        bytes.extend_from_slice(&answer);
+        bytes.extend_from_slice(&self.binary);
+        let digest = digest(&bytes);
+        bytes[DIGEST_AT..HEADER].copy_from_slice(&digest);
+        Ok(bytes)
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// [`Broken`] for anything but an entry of `key`.
+    pub fn decode(bytes: &[u8], key: &Key) -> Result<Entry, Broken> {
+        if key_of(bytes)? != *key {
+            return Err(Broken::Key);
+        }
+        let (answer, binary) = parts(bytes)?;
+        Ok(Entry {
+            answer: Answer::decode(answer).map_err(|_| Broken::Shape)?,
+            binary: binary.to_vec(),
+        })
+    }
+}
+
+/// The key of an entry that is whole.
+///
+/// # Errors
+/// [`Broken`] if it is not. What the answer says is not looked at.
+pub fn key_of(bytes: &[u8]) -> Result<Key, Broken> {
+    parts(bytes)?;
+    if bytes[DIGEST_AT..HEADER] != digest(bytes) {
+        return Err(Broken::Checksum);
+    }
+    let key = bytes[MAGIC.len()..ANSWER_AT].try_into();
+    Ok(Key(key.map_err(|_| Broken::Shape)?))
+}
+
+/// Answer and binary, whose lengths are as the header says.
+fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8]), Broken> {
+    let (header, body) = bytes.split_at_checked(HEADER).ok_or(Broken::Shape)?;
+    if header[..MAGIC.len()] != MAGIC {
+        return Err(Broken::Shape);
+    }
+    let number = |from: usize, to: usize| {
+        let mut wide = [0; 8];
+        wide[..to - from].copy_from_slice(&header[from..to]);
+        usize::try_from(u64::from_le_bytes(wide)).map_err(|_| Broken::Length)
+    };
+    let answer = number(ANSWER_AT, BINARY_AT)?;
+    let binary = number(BINARY_AT, DIGEST_AT)?;
+    if answer > MAX_ANSWER || binary > MAX_BINARY {
+        return Err(Broken::Length);
+    }
+    if body.len() != answer + binary {
+        return Err(Broken::Shape);
+    }
+    Ok(body.split_at(answer))
+}
+
+fn digest(bytes: &[u8]) -> [u8; DIGEST] {
+    let mut digest = Sha256::new();
+    digest.update(&bytes[..DIGEST_AT]);
+    digest.update(&bytes[HEADER..]);
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HERS: Key = Key([7; KEY]);
+
+    fn entry(name: &str, binary: Vec<u8>) -> Entry {
+        Entry {
+            answer: Answer {
+                arg_info: true,
+                build: Some(DeviceBuild {
+                    log: "warning".to_owned(),
+                    ..DeviceBuild::default()
+                }),
+                kernels: vec![KernelSignature {
+                    name: name.to_owned(),
+                    ..KernelSignature::default()
+                }],
+            },
+            binary,
+        }
+    }
+
+    #[test]
+    fn another_builds_entry_is_not_taken() {
+        let bytes = entry("f", vec![1]).encode(&HERS).unwrap();
+        assert_eq!(Entry::decode(&bytes, &Key([8; KEY])), Err(Broken::Key));
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_made() {
+        let log = "x".repeat(MAX_ANSWER);
+        let mut long = entry("f", Vec::new());
+        long.answer.kernels[0].name = log;
+        assert_eq!(long.encode(&HERS), Err(Broken::Length));
+    }
+
+    proptest! {
+        #[test]
+        fn entries_are_read_back(name in ".{0,9}", binary: Vec<u8>) {
+            let entry = entry(&name, binary);
+            let bytes = entry.encode(&HERS).unwrap();
+            prop_assert_eq!(Entry::decode(&bytes, &HERS), Ok(entry));
+        }
+
+        #[test]
+        fn one_changed_byte_is_noticed(binary: Vec<u8>, at: prop::sample::Index, with in 1u8..) {
+            let mut bytes = entry("f", binary).encode(&HERS).unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] ^= with;
+            prop_assert!(Entry::decode(&bytes, &HERS).is_err());
+        }
+
+        #[test]
+        fn one_that_was_cut_is_noticed(binary: Vec<u8>, at: prop::sample::Index) {
+            let bytes = entry("f", binary).encode(&HERS).unwrap();
+            prop_assert!(Entry::decode(&bytes[..at.index(bytes.len())], &HERS).is_err());
+        }
+
+        #[test]
+        fn anything_ends_in_an_answer(mut bytes: Vec<u8>, sign: bool) {
+            // With a checksum as an attacker would make it.
+            if sign {
+                let mut whole = entry("", Vec::new()).encode(&HERS).unwrap();
+                whole.truncate(HEADER);
+                whole[ANSWER_AT..BINARY_AT].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+                whole.append(&mut bytes);
+                let digest = digest(&whole);
+                whole[DIGEST_AT..HEADER].copy_from_slice(&digest);
+                bytes = whole;
+            }
+            let _ = Entry::decode(&bytes, &HERS);
+        }
+    }
+}

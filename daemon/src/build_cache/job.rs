@@ -1,0 +1,120 @@
+//! What the compiling worker is to build, and what the cache leaves alone.
+
+use causeway_proto::source::{plain, words};
+use prost::Message;
+
+use super::{MAX_OPTIONS, MAX_TEXT};
+
+/// A build for one device.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Job {
+    /// The platform, by the inventory's order.
+    #[prost(uint32, tag = "1")]
+    pub platform: u32,
+    /// The device, by the inventory's order.
+    #[prost(uint32, tag = "2")]
+    pub device: u32,
+    /// The text as the compiler gets it.
+    #[prost(bytes = "vec", tag = "3")]
+    pub text: Vec<u8>,
+    /// The application's options, without those that name files.
+    #[prost(string, tag = "4")]
+    pub options: String,
+}
+
+impl Job {
+    /// Bytes of the longest job, encoded.
+    pub const MOST: usize = MAX_TEXT + MAX_OPTIONS + 64;
+}
+
+/// Whether a build gives the same whenever it is made, and leaves nothing but its outcome.
+///
+/// Not so where the text asks for the time, or could make up that name by pasting. Of options only those
+/// pass that are known to do nothing else: others may write files, or read them.
+#[must_use]
+pub fn is_repeatable(text: &[u8], options: &str) -> bool {
+    if text.len() > MAX_TEXT || options.len() > MAX_OPTIONS {
+        return false;
+    }
+    !asks_for_the_time(text)
+        && !asks_for_the_time(options.as_bytes())
+        && words(options).into_iter().all(is_plain_option)
+}
+
+fn asks_for_the_time(text: &[u8]) -> bool {
+    let text = plain(text);
+    let has = |word: &[u8]| text.windows(word.len()).any(|w| w == word);
+    if has(b"##") {
+        return has(b"DATE") || has(b"TIME");
+    }
+    has(b"__DATE__") || has(b"__TIME__") || has(b"__TIMESTAMP__")
+}
+
+fn is_plain_option(word: &str) -> bool {
+    // Passed on to assembler, linker or preprocessor: anything.
+    let passed_on = ["-Wa,", "-Wl,", "-Wp,"];
+    if passed_on.iter().any(|p| word.starts_with(p)) {
+        return false;
+    }
+    // What defines a macro may have the definition in the next word, which begins with no dash.
+    let known = ["-D", "-U", "-cl-", "-W", "-O"];
+    !word.starts_with(['-', '@']) || word == "-w" || known.iter().any(|p| word.starts_with(p))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_builds_are_repeatable() {
+        for options in [
+            "",
+            "-cl-std=CL1.2 -cl-mad-enable -w -Werror -O3",
+            "-D N=4 -DX -D \"Y=a b\" -UZ -cl-nv-verbose",
+        ] {
+            assert!(is_repeatable(b"kernel void f() {}", options), "{options}");
+        }
+        let pasting = b"#define P(a, b) a##b\n#define KERNEL(T) void P(f_, T)()";
+        assert!(is_repeatable(pasting, ""));
+    }
+
+    #[test]
+    fn builds_with_the_time_are_not() {
+        for text in [
+            "char *s = __DATE__;",
+            "char *s = __TI\\\nME__;",
+            "constant char s[] = __TIMESTAMP__;",
+            "#define P(a, b) a##b\nP(__DA, TE__) P(__, TIME__)",
+        ] {
+            assert!(!is_repeatable(text.as_bytes(), ""), "{text}");
+        }
+        assert!(!is_repeatable(b"", "-DX=__DATE__"));
+    }
+
+    #[test]
+    fn builds_that_may_touch_files_are_not() {
+        for option in [
+            "-save-temps",
+            "-save-temps=obj",
+            "--save-temps",
+            "-MF x",
+            "-o x",
+            "-ftime-trace",
+            "-Wl,-o,x",
+            "-Wp,-MD,x",
+            "-s x",
+            "-x cl",
+            "@file",
+            "-include x",
+        ] {
+            assert!(!is_repeatable(b"", option), "{option}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_not() {
+        assert!(is_repeatable(&vec![b' '; MAX_TEXT], ""));
+        assert!(!is_repeatable(&vec![b' '; MAX_TEXT + 1], ""));
+        assert!(!is_repeatable(b"", &"a".repeat(MAX_OPTIONS + 1)));
+    }
+}

@@ -1,0 +1,388 @@
+//! The directory of entries, bounded, the least recently used going first.
+//!
+//! An entry is a file that is written beside its place and renamed into it, so a crash leaves no half
+//! entry, and who reads one while it is evicted keeps what it has open. A file's modification time is its
+//! last use, so the order outlives the daemon. Several daemons may share a directory: what another one did
+//! is seen by the directory's own time, before the next entry is put in.
+//!
+//! Nothing is synchronised to the disk: what a power failure garbles has the wrong checksum.
+//!
+//! Invariant: only files with names as we give them are read, counted and removed, none through a link, and
+//! none of more than [`MAX_ENTRY`] bytes; all else in the directory stays as it is.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, futimens, openat,
+    renameat, statat, unlinkat,
+};
+
+use super::entry::MAX_ENTRY;
+use super::index::Index;
+use super::key::{KEY, Key, Owner};
+
+const TEMPORARY: &str = "new-";
+/// Seconds after which a temporary file was left by a crash: writing one takes no time.
+const LEFT_BEHIND: i64 = 3600;
+
+/// An entry's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    /// Whose.
+    pub owner: Owner,
+    /// Of which build.
+    pub key: Key,
+}
+
+impl Name {
+    fn file(&self) -> String {
+        format!("{:016x}-{}", self.owner.0, self.key)
+    }
+
+    fn parse(text: &str) -> Option<Name> {
+        let (owner, key) = text.split_once('-')?;
+        let name = Name {
+            owner: Owner(u64::from_str_radix(owner, 16).ok()?),
+            key: Key::parse(key)?,
+        };
+        // One spelling each.
+        (text.len() == 17 + 2 * KEY && name.file() == text).then_some(name)
+    }
+}
+
+/// The directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// What the system says.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// It is another user's, or others may write to it.
+    #[error("it is not this user's alone")]
+    Shared,
+}
+
+/// An open directory of entries.
+#[derive(Debug)]
+pub struct Store {
+    folder: File,
+    index: Index<Name>,
+    // The directory's own time after what we did last.
+    seen: Option<(i64, i64)>,
+    written: u64,
+}
+
+impl Store {
+    /// Opens `folder`, made if it is not there, for `limit` bytes.
+    ///
+    /// # Errors
+    /// [`Unusable`].
+    pub fn open(folder: &Path, limit: u64) -> Result<Store, Unusable> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = File::from(rustix::fs::open(folder, flags, Mode::empty()).map_err(system)?);
+        let found = folder.metadata()?;
+        if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+            return Err(Unusable::Shared);
+        }
+        rustix::fs::fchmod(&folder, Mode::RWXU).map_err(system)?;
+        let mut store = Store {
+            folder,
+            index: Index::new(limit),
+            seen: None,
+            written: 0,
+        };
+        store.look()?;
+        Ok(store)
+    }
+
+    /// Bytes of all entries.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.index.total()
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Whether there is an entry, as far as is known.
+    #[must_use]
+    pub fn has(&self, name: &Name) -> bool {
+        self.index.has(name)
+    }
+
+    /// Opens an entry for reading, and counts that as a use.
+    pub fn get(&mut self, name: &Name) -> Option<File> {
+        let Ok(file) = self.open_entry(name) else {
+            self.index.forget(name);
+            return None;
+        };
+        self.index.touch(name);
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        };
+        // If the time cannot be set, the order is not as good after a restart.
+        let _ = futimens(
+            &file,
+            &Timestamps {
+                last_access: now,
+                last_modification: now,
+            },
+        );
+        Some(file)
+    }
+
+    fn open_entry(&self, name: &Name) -> io::Result<File> {
+        // Not blocking: what lies there may be a pipe.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(openat(&self.folder, name.file(), flags, Mode::empty())?);
+        let found = file.metadata()?;
+        if found.is_file() && found.len() <= MAX_ENTRY as u64 {
+            Ok(file)
+        } else {
+            Err(io::ErrorKind::InvalidData.into())
+        }
+    }
+
+    /// Puts an entry in, in place of one that has its name; others go if it is needed.
+    ///
+    /// # Errors
+    /// What the system says, such as that the disk is full; nothing was changed then.
+    pub fn put(&mut self, name: Name, bytes: &[u8]) -> io::Result<()> {
+        if !self.index.fits(bytes.len() as u64) {
+            return Ok(());
+        }
+        if self.stamp() != self.seen {
+            self.look()?;
+        }
+        self.written += 1;
+        let temporary = format!("{TEMPORARY}{}-{}", std::process::id(), self.written);
+        let placed = self.write(&temporary, bytes).and_then(|()| {
+            Ok(renameat(
+                &self.folder,
+                &temporary,
+                &self.folder,
+                name.file(),
+            )?)
+        });
+        if placed.is_err() {
+            let _ = unlinkat(&self.folder, &temporary, AtFlags::empty());
+        }
+        placed?;
+        for evicted in self.index.insert(name, bytes.len() as u64) {
+            self.unlink(&evicted.file());
+        }
+        self.seen = self.stamp();
+        Ok(())
+    }
+
+    fn write(&self, temporary: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut file = File::from(openat(&self.folder, temporary, flags, mode)?);
+        file.write_all(bytes)
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&mut self, name: &Name) {
+        self.index.forget(name);
+        self.unlink(&name.file());
+        self.seen = self.stamp();
+    }
+
+    fn unlink(&self, file: &str) {
+        // Another daemon may have done it already.
+        let _ = unlinkat(&self.folder, file, AtFlags::empty());
+    }
+
+    /// The time of the directory's last change.
+    fn stamp(&self) -> Option<(i64, i64)> {
+        let found = self.folder.metadata().ok()?;
+        Some((found.mtime(), found.mtime_nsec()))
+    }
+
+    /// Makes the index anew from what lies there.
+    fn look(&mut self) -> io::Result<()> {
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&self.folder)? {
+            let entry = entry?;
+            let Ok(text) = entry.file_name().to_str() else {
+                continue;
+            };
+            let Ok(stat) = statat(&self.folder, text, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            if text.starts_with(TEMPORARY) {
+                if is_left_behind(&stat) {
+                    self.unlink(text);
+                }
+            } else if let Some(name) = Name::parse(text) {
+                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+                    || stat.st_size > MAX_ENTRY as i64
+                {
+                    self.unlink(text);
+                } else {
+                    let used = (stat.st_mtime, stat.st_mtime_nsec);
+                    found.push((used, name, u64::try_from(stat.st_size).unwrap_or(0)));
+                }
+            }
+        }
+        found.sort_unstable();
+        self.index.clear();
+        for (_, name, size) in found {
+            for evicted in self.index.insert(name, size) {
+                self.unlink(&evicted.file());
+            }
+        }
+        self.seen = self.stamp();
+        Ok(())
+    }
+}
+
+fn is_left_behind(stat: &Stat) -> bool {
+    let now = std::time::SystemTime::now();
+    let seconds = now
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_mtime.saturating_add(LEFT_BEHIND) < seconds
+}
+
+fn system(error: rustix::io::Errno) -> io::Error {
+    error.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, SystemTime};
+
+    fn name(n: u8) -> Name {
+        Name {
+            owner: Owner::default(),
+            key: Key([n; KEY]),
+        }
+    }
+
+    fn read(store: &mut Store, n: u8) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        store.get(&name(n))?.read_to_end(&mut bytes).unwrap();
+        Some(bytes)
+    }
+
+    #[test]
+    fn entries_outlive_the_store_and_keep_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("a/builds");
+        let mut store = Store::open(&place, 30).unwrap();
+        let mode = std::fs::metadata(&place).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        for n in 1..=3 {
+            store.put(name(n), &[n; 10]).unwrap();
+            // Times as a day's use would leave them.
+            let file = File::open(place.join(name(n).file())).unwrap();
+            let long_ago = SystemTime::now() - Duration::from_secs(1000 - u64::from(n));
+            file.set_modified(long_ago).unwrap();
+        }
+        assert_eq!(read(&mut store, 1), Some(vec![1; 10]));
+        drop(store);
+        let mut store = Store::open(&place, 30).unwrap();
+        store.put(name(4), &[4; 10]).unwrap();
+        assert_eq!(read(&mut store, 2), None, "the one used least recently");
+        assert_eq!(read(&mut store, 1), Some(vec![1; 10]));
+        assert_eq!((store.len(), store.total()), (3, 30));
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 3);
+        // A smaller bound holds from the start.
+        assert_eq!(Store::open(&place, 15).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_open_stays_readable_and_what_is_too_large_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path(), 10).unwrap();
+        store.put(name(1), &[1; 8]).unwrap();
+        let mut open = store.get(&name(1)).unwrap();
+        store.put(name(2), &[2; 8]).unwrap();
+        assert!(!store.has(&name(1)) && store.has(&name(2)));
+        let mut bytes = Vec::new();
+        open.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, [1; 8]);
+        store.put(name(3), &[3; 11]).unwrap();
+        assert!(store.has(&name(2)) && !store.has(&name(3)));
+    }
+
+    #[test]
+    fn two_daemons_share_a_folder_and_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = Store::open(folder.path(), 20).unwrap();
+        let mut other = Store::open(folder.path(), 20).unwrap();
+        one.put(name(1), &[1; 10]).unwrap();
+        one.put(name(2), &[2; 10]).unwrap();
+        assert_eq!(read(&mut other, 1), Some(vec![1; 10]));
+        other.put(name(3), &[3; 10]).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        other.remove(&name(3));
+        assert_eq!(read(&mut one, 3), None);
+    }
+
+    #[test]
+    fn links_pipes_and_strangers_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |n: u8| folder.path().join(name(n).file());
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, "x").unwrap();
+        let mut store = Store::open(folder.path(), 100).unwrap();
+        std::os::unix::fs::symlink(&secret, at(1)).unwrap();
+        rustix::fs::mkfifoat(&store.folder, name(2).file(), Mode::RWXU).unwrap();
+        File::create(at(3)).unwrap().set_len(1 << 40).unwrap();
+        for n in 1..=3 {
+            assert!(store.get(&name(n)).is_none(), "{n}");
+        }
+        let store = Store::open(folder.path(), 100).unwrap();
+        assert!(store.is_empty());
+        assert!(secret.exists() && !at(1).exists() && !at(2).exists() && !at(3).exists());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("open");
+        std::fs::create_dir(&place).unwrap();
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Store::open(&place, 1), Err(Unusable::Shared)));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert!(Store::open(&link, 1).is_err());
+    }
+
+    #[test]
+    fn names_have_one_spelling() {
+        let text = name(0xab).file();
+        assert_eq!(Name::parse(&text), Some(name(0xab)));
+        for other in [
+            text.to_uppercase(),
+            format!("+{}", &text[1..]),
+            text[1..].to_owned(),
+        ] {
+            assert_eq!(Name::parse(&other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The compiling worker: builds one program for the build cache, says what came out, exits.
+//!
+//! Over its channel it reads the limit on its memory (8 bytes, little-endian) and a job, up to the end of
+//! what is sent, and writes the entry, or nothing. It runs no kernel, so nothing but a compiler can have
+//! changed what it says. It has time: sessions go first.
+#![forbid(unsafe_code)]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use prost::Message;
+
+use super::{confine, session};
+use crate::build_cache::Job;
+use crate::logging::Logging;
+use crate::runtime::node::Node;
+use crate::sys;
+
+/// As nice as can be.
+const NICE: i32 = 19;
+/// Bytes of the limit on memory.
+const LIMIT: usize = 8;
+
+/// The process's `main`.
+#[must_use]
+pub fn main() -> ExitCode {
+    Logging::inherited().start();
+    let channel = confine::confine().and_then(|()| confine::take_channel());
+    let mut channel = match channel {
+        Ok(channel) => UnixStream::from(channel),
+        Err(error) => {
+            tracing::error!(%error, "a compiling worker cannot start");
+            return ExitCode::FAILURE;
+        }
+    };
+    let entry = match receive(&mut channel) {
+        Ok(job) => session::compile_for_cache(&Node::load(), &job).unwrap_or_default(),
+        Err(error) => {
+            tracing::debug!(%error, "no job for the compiling worker");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Not through the drivers' exit handlers: all is said.
+    match channel.write_all(&entry) {
+        Ok(()) => sys::exit_now(0),
+        Err(error) => {
+            tracing::debug!(%error, "the supervisor did not wait for a build");
+            sys::exit_now(1)
+        }
+    }
+}
+
+fn receive(channel: &mut UnixStream) -> std::io::Result<Job> {
+    // If it cannot be nice it is not.
+    let _ = rustix::process::nice(NICE);
+    let mut limit = [0; LIMIT];
+    channel.read_exact(&mut limit)?;
+    let mut job = Vec::new();
+    channel.take(Job::MOST as u64).read_to_end(&mut job)?;
+    confine::limit_memory(u64::from_le_bytes(limit))?;
+    Ok(Job::decode(&job[..])?)
+}

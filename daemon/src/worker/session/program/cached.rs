@@ -1,0 +1,213 @@
+//! Builds that come from the cache, and those that are made for it.
+//!
+//! A build is looked for when its program came as source and it is for all devices of the context at
+//! once: drivers make a program from binaries for the devices that the binaries are for, so builds of
+//! some devices only stay with the program from source. Anything but a binary that the driver takes, and
+//! that has the kernels which it is said to have, is a build as if there were no cache.
+//!
+//! What it is not: it neither reads nor writes the cache's directory (`build_cache`). Invariant: what a
+//! client is told of a program from the cache is what it was told of the build.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer};
+use causeway_proto::id::DeviceIndex;
+
+use super::{build_of, is_executable, natives, signatures, source, with_arg_info, with_option};
+use crate::build_cache::{Client, Entry, Job, Key, entry, job};
+use crate::runtime::context::Context as NativeContext;
+use crate::runtime::node::{Device, Node};
+use crate::runtime::program::Program as NativeProgram;
+use crate::worker::session::Shared;
+
+/// Bytes of binaries that are worth keeping.
+const MAX_BINARY: usize = 64 << 20;
+
+/// A build that the cache may have.
+pub(super) struct Cached {
+    client: Arc<Client>,
+    parts: Vec<Part>,
+    text: Vec<u8>,
+    options: String,
+}
+
+/// For one device.
+struct Part {
+    key: Key,
+    platform: u32,
+    index: DeviceIndex,
+    device: Device,
+}
+
+impl Cached {
+    /// The build of `text`, as the compiler gets it, for `devices`; `None` where the cache has no say.
+    pub(super) fn of(
+        shared: &Shared,
+        text: &[u8],
+        options: &str,
+        devices: &[(DeviceIndex, Device)],
+    ) -> Option<Cached> {
+        let client = shared.builds.as_ref().filter(|client| client.is_on())?;
+        if !job::is_repeatable(text, options) {
+            return None;
+        }
+        let part = |(index, device): &(DeviceIndex, Device)| {
+            let identity = shared.node.identity(*device)?;
+            Some(Part {
+                key: Key::of(&identity, text, options),
+                platform: shared.node.place_of(*device)?.0.0,
+                index: *index,
+                device: *device,
+            })
+        };
+        Some(Cached {
+            client: Arc::clone(client),
+            parts: devices.iter().map(part).collect::<Option<_>>()?,
+            text: text.to_vec(),
+            options: options.to_owned(),
+        })
+    }
+
+    /// The program as it was built before, and what the client is told.
+    pub(super) fn load(&self, context: &NativeContext) -> Option<(NativeProgram, ProgramAnswer)> {
+        let found = self.parts.iter().map(|part| self.client.look_up(&part.key));
+        let entries: Vec<Entry> = found.collect::<Option<_>>()?;
+        let loaded = self.loaded(context, &entries);
+        if loaded.is_none() {
+            tracing::info!(
+                key = ?self.parts.first().map(|part| part.key),
+                "the driver does not take what it built before; it builds again"
+            );
+            self.parts
+                .iter()
+                .for_each(|part| self.client.refuse(&part.key));
+        }
+        loaded
+    }
+
+    fn loaded(
+        &self,
+        context: &NativeContext,
+        entries: &[Entry],
+    ) -> Option<(NativeProgram, ProgramAnswer)> {
+        let devices: Vec<Device> = self.parts.iter().map(|part| part.device).collect();
+        let binaries: Vec<&[u8]> = entries.iter().map(|e| e.binary.as_slice()).collect();
+        let (native, verdicts) = NativeProgram::with_binaries(context, &devices, &binaries);
+        let native = native.ok().filter(|_| verdicts.iter().all(|v| *v == 0))?;
+        let arg_info = entries.first()?.answer.arg_info;
+        if entries.iter().any(|e| e.answer.arg_info != arg_info) {
+            return None;
+        }
+        let options = if arg_info {
+            with_option(&self.options)
+        } else {
+            self.options.clone()
+        };
+        native
+            .build(&devices, Some(&CString::new(options).ok()?))
+            .ok()?;
+        let states = devices.iter().map(|device| native.build_state(*device));
+        if !states
+            .into_iter()
+            .all(|s| is_executable(s.status, s.binary_type))
+        {
+            return None;
+        }
+        let answer = self.answer(entries)?;
+        let named = native.kernels().ok()?;
+        let named: Result<BTreeSet<String>, _> = named.iter().map(|k| k.name()).collect();
+        let told = answer.kernels.iter().map(|kernel| kernel.name.clone());
+        (named.ok()? == told.collect()).then_some((native, answer))
+    }
+
+    /// What the entries say together, with this session's numbers of the devices.
+    fn answer(&self, entries: &[Entry]) -> Option<ProgramAnswer> {
+        let mut devices = Vec::new();
+        let mut kernels: Vec<KernelSignature> = Vec::new();
+        for (part, entry) in self.parts.iter().zip(entries) {
+            let build = entry.answer.build.clone()?;
+            devices.push(DeviceBuild {
+                device: part.index.0,
+                ..build
+            });
+            let mut own = entry.answer.kernels.clone();
+            for on in own.iter_mut().flat_map(|kernel| &mut kernel.devices) {
+                on.device = part.index.0;
+            }
+            if kernels.is_empty() {
+                kernels = own;
+            } else {
+                merge(&mut kernels, own)?;
+            }
+        }
+        Some(ProgramAnswer { devices, kernels })
+    }
+
+    /// Has this build, which was just made, made again for the cache.
+    pub(super) fn learn(self) {
+        for part in &self.parts {
+            let job = Job {
+                platform: part.platform,
+                device: part.index.0,
+                text: self.text.clone(),
+                options: self.options.clone(),
+            };
+            self.client.learn(&part.key, &job);
+        }
+    }
+}
+
+/// Adds what another device's build says of the same kernels; `None` where it says something else.
+fn merge(kernels: &mut [KernelSignature], others: Vec<KernelSignature>) -> Option<()> {
+    if kernels.len() != others.len() {
+        return None;
+    }
+    for (kernel, other) in kernels.iter_mut().zip(others) {
+        let same = kernel.name == other.name
+            && kernel.attributes == other.attributes
+            && kernel.args == other.args;
+        if !same {
+            return None;
+        }
+        kernel.devices.extend(other.devices);
+    }
+    Some(())
+}
+
+/// Builds a job, as a session's build would; its key and what came out, encoded. `None`: nothing that the
+/// cache should have.
+pub(crate) fn compile(node: &Node, job: &Job) -> Option<Vec<u8>> {
+    // A worker says what it likes: what it would not build itself is not built for it.
+    let sealed = source::sealed(&job.text, &[]);
+    let options = source::without_paths(&job.options);
+    if *sealed != *job.text || *options != *job.options || !job::is_repeatable(&sealed, &options) {
+        return None;
+    }
+    let platform = node.platforms().get(job.platform as usize)?;
+    let device = platform.device(DeviceIndex(job.device))?;
+    let key = Key::of(&node.identity(device)?, &sealed, &options);
+    let context = NativeContext::new(platform, vec![device], Box::new(|_| {})).ok()?;
+    let native = NativeProgram::with_source(&context, &sealed).ok()?;
+    let devices = [(DeviceIndex(0), device)];
+    let arg_info = with_arg_info(&options, true, |options| {
+        native.build(&natives(&devices), Some(options))
+    });
+    let arg_info = arg_info.ok()?;
+    let build = build_of(&native, DeviceIndex(0), device);
+    if !is_executable(build.status, build.binary_type) {
+        return None;
+    }
+    let answer = entry::Answer {
+        arg_info,
+        build: Some(build),
+        kernels: signatures(&native, &devices),
+    };
+    let binary = native.binaries(MAX_BINARY).ok()?.pop()?;
+    if binary.is_empty() {
+        return None;
+    }
+    Entry { answer, binary }.encode(&key).ok()
+}

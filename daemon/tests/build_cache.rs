@@ -1,0 +1,389 @@
+//! The build cache over the real wire: what is served from it, what is not, and what is done about
+//! entries that are of no use.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use causeway_proto::command::{answer::Body, command::Kind, *};
+use common::{Daemon, LIMIT, Session, launch, memory, plain};
+use prost::bytes::Bytes;
+
+/// A folder with the fake driver's registration, its log, and a cache.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let library = std::env::current_exe()
+            .unwrap()
+            .with_file_name("libfake_opencl.so");
+        let vendors = folder.path().join("vendors");
+        std::fs::create_dir(&vendors).unwrap();
+        // A copy, so that a test can replace it.
+        let driver = folder.path().join("libfake_opencl.so");
+        std::fs::copy(library, &driver).unwrap();
+        std::fs::write(vendors.join("fake.icd"), driver.to_str().unwrap()).unwrap();
+        Place { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn daemon(&self, size: &str, more: &[(&str, &str)]) -> Daemon {
+        let [vendors, cache, log] =
+            ["vendors", "cache", "log-%p"].map(|n| self.path(n).to_str().unwrap().to_owned());
+        let mut environment = vec![
+            ("OCL_ICD_VENDORS", &*vendors),
+            ("FAKE_OPENCL_CONFIG", "instant = true"),
+            ("FAKE_OPENCL_LOG", &*log),
+            ("CAUSEWAYD_BUILD_CACHE_DIR", &*cache),
+            ("CAUSEWAYD_BUILD_CACHE_SIZE", size),
+        ];
+        environment.extend_from_slice(more);
+        Daemon::with(&environment)
+    }
+
+    fn entries(&self) -> Vec<PathBuf> {
+        entries(&self.path("cache"))
+    }
+
+    /// Waits until there are so many entries.
+    fn until_entries(&self, count: usize) {
+        let until = Instant::now() + LIMIT;
+        while self.entries().len() != count {
+            assert!(Instant::now() < until, "{:?}", self.entries());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// The calls that the worker of a session has made so far.
+    fn calls(&self, session: &Session) -> String {
+        let log = self.path(&format!("log-{}", session.worker()));
+        std::fs::read_to_string(log).unwrap()
+    }
+}
+
+fn entries(cache: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(cache).into_iter().flatten();
+    entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            !path
+                .file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with("new-")
+        })
+        .collect()
+}
+
+const SOURCE: &str = "kernel void f(global int *x, int n) { }\n\
+                      kernel void g(global float *y, local float *l) { }\n";
+
+fn told(answer: Answer) -> ProgramAnswer {
+    assert_eq!(answer.status, 0, "{}", answer.message);
+    match answer.body {
+        Some(Body::Program(body)) => body,
+        other => panic!("no program answer: {other:?}"),
+    }
+}
+
+/// Builds in a session of its own: what was told, and whether it came from the cache.
+fn build(place: &Place, daemon: &Daemon, text: &str, options: &str) -> (ProgramAnswer, bool) {
+    let mut session = daemon.session();
+    let context = session.context();
+    let (program, answer) = session.build(context, text, options);
+    let answer = told(answer);
+    // Kernels of it can be made.
+    let kernel = session.kernel(program, &answer.kernels[0].name);
+    session.release(ObjectKind::Kernel, kernel);
+    session.ping();
+    assert_eq!(session.heard.notices, []);
+    let calls = place.calls(&session);
+    end(session);
+    (answer, calls.contains("clCreateProgramWithBinary"))
+}
+
+/// Ends the session, so that the daemon has no other worker than the next one's.
+fn end(session: Session) {
+    let worker = session.worker();
+    drop(session);
+    let until = Instant::now() + LIMIT;
+    while Path::new(&format!("/proc/{worker}")).exists() {
+        assert!(Instant::now() < until, "the worker stays");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+const ON: &str = "1000000";
+
+#[test]
+fn a_second_build_comes_from_the_cache_and_says_the_same() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let (first, cached) = build(&place, &daemon, SOURCE, "-DX=1");
+    assert!(!cached);
+    place.until_entries(1);
+    let (second, cached) = build(&place, &daemon, SOURCE, "-DX=1");
+    assert!(cached);
+    assert_eq!(first, second);
+    assert_eq!(first.kernels.len(), 2);
+    // A daemon that is started anew has it still.
+    drop(daemon);
+    let (third, cached) = build(&place, &place.daemon(ON, &[]), SOURCE, "-DX=1");
+    assert!(cached);
+    assert_eq!(first, third);
+}
+
+#[test]
+fn another_text_options_or_settings_are_another_build() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let others = [
+        (SOURCE.to_owned(), "-DX=2"),
+        (SOURCE.to_owned(), "-DX=1 "),
+        (format!("{SOURCE} "), "-DX=1"),
+    ];
+    build(&place, &daemon, SOURCE, "-DX=1");
+    place.until_entries(1);
+    for (number, (text, options)) in others.iter().enumerate() {
+        assert!(!build(&place, &daemon, text, options).1, "{options:?}");
+        place.until_entries(2 + number);
+    }
+    drop(daemon);
+    // How the drivers are told to compile counts as well.
+    let daemon = place.daemon(ON, &[("POCL_WORK_GROUP_METHOD", "loops")]);
+    assert!(!build(&place, &daemon, SOURCE, "-DX=1").1);
+}
+
+#[test]
+fn a_replaced_driver_gets_no_entry_of_the_one_before() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    // The same version by what it says; a new file, as a package brings it.
+    let driver = place.path("libfake_opencl.so");
+    let new = place.path("new.so");
+    std::fs::copy(&driver, &new).unwrap();
+    std::fs::rename(&new, &driver).unwrap();
+    assert!(!build(&place, &daemon, SOURCE, "").1);
+    place.until_entries(2);
+    assert!(build(&place, &daemon, SOURCE, "").1);
+}
+
+#[test]
+fn a_spoilt_entry_is_a_build() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let (first, _) = build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    let entry = &place.entries()[0];
+    let whole = std::fs::read(entry).unwrap();
+    let mut spoilt = whole.clone();
+    *spoilt.last_mut().unwrap() ^= 1;
+    for bytes in [&spoilt[..], &whole[..whole.len() / 2], b""] {
+        std::fs::write(entry, bytes).unwrap();
+        let (again, cached) = build(&place, &daemon, SOURCE, "");
+        assert_eq!((again, cached), (first.clone(), false));
+        // It is gone, and does not come back to this daemon.
+        place.until_entries(0);
+    }
+}
+
+/// An entry that is whole, of this very build, and which the driver does not take.
+#[test]
+fn a_binary_that_the_driver_refuses_is_a_build() {
+    use causeway_daemon::build_cache::{Entry, Key};
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let (first, _) = build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    let path = &place.entries()[0];
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
+    let mut entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
+    entry.binary = b"another driver's".to_vec();
+    std::fs::write(path, entry.encode(&key).unwrap()).unwrap();
+    let (again, tried) = build(&place, &daemon, SOURCE, "");
+    assert!(tried);
+    assert_eq!(again, first);
+    place.until_entries(0);
+}
+
+#[test]
+fn an_entry_with_other_kernels_is_a_build() {
+    use causeway_daemon::build_cache::{Entry, Key};
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let (first, _) = build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    let path = &place.entries()[0];
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
+    let mut entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
+    entry.answer.kernels.pop();
+    std::fs::write(path, entry.encode(&key).unwrap()).unwrap();
+    assert_eq!(build(&place, &daemon, SOURCE, "").0, first);
+    place.until_entries(0);
+}
+
+#[test]
+fn what_is_switched_off_leaves_no_trace() {
+    let place = Place::new();
+    let daemon = place.daemon("0", &[]);
+    for _ in 0..2 {
+        assert!(!build(&place, &daemon, SOURCE, "").1);
+    }
+    assert!(!place.path("cache").exists());
+}
+
+#[test]
+fn only_builds_that_repeat_and_succeed_are_kept() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    for text in ["constant char t[] = __DATE__; kernel void f() { }"] {
+        build(&place, &daemon, text, "");
+    }
+    let mut session = daemon.session();
+    let context = session.context();
+    let (_, answer) = session.build(context, "#error no\n", "");
+    assert!(answer.status < 0);
+    end(session);
+    // Builds are learned in order: with the third one here, the others will not come.
+    build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    assert!(build(&place, &daemon, SOURCE, "").1);
+}
+
+#[test]
+fn the_least_recently_used_entry_goes_first() {
+    let place = Place::new();
+    let text = |n: u32| format!("{SOURCE}// {n}\n");
+    let size = {
+        let daemon = place.daemon(ON, &[]);
+        build(&place, &daemon, &text(0), "");
+        place.until_entries(1);
+        place.entries()[0].metadata().unwrap().len()
+    };
+    let daemon = place.daemon(&(2 * size + size / 2).to_string(), &[]);
+    build(&place, &daemon, &text(1), "");
+    place.until_entries(2);
+    assert!(build(&place, &daemon, &text(0), "").1);
+    build(&place, &daemon, &text(2), "");
+    let until = Instant::now() + LIMIT;
+    while !build(&place, &daemon, &text(2), "").1 {
+        assert!(Instant::now() < until);
+    }
+    assert_eq!(place.entries().len(), 2);
+    assert!(build(&place, &daemon, &text(0), "").1);
+    assert!(!build(&place, &daemon, &text(1), "").1);
+}
+
+/// A folder that cannot be written to costs the cache, not the build.
+#[test]
+fn a_folder_that_is_gone_costs_the_cache_alone() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    std::fs::remove_dir_all(place.path("cache")).unwrap();
+    for _ in 0..2 {
+        assert!(!build(&place, &daemon, SOURCE, "").1);
+    }
+}
+
+/// The program is the application's to build again as it likes, whatever its last build came from.
+#[test]
+fn a_program_from_the_cache_can_be_built_otherwise() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    let mut session = daemon.session();
+    let context = session.context();
+    let (program, answer) = session.build(context, SOURCE, "");
+    told(answer);
+    assert!(place.calls(&session).contains("clCreateProgramWithBinary"));
+    for options in ["-DX=3", ""] {
+        let request = session.new_id();
+        session.send(vec![Kind::BuildProgram(BuildProgram {
+            request,
+            program,
+            options: options.into(),
+            ..BuildProgram::default()
+        })]);
+        let answer = told(session.answer(request));
+        assert_eq!(answer.kernels.len(), 2);
+    }
+    // As a header it is its text.
+    let user = session.new_id();
+    let request = session.new_id();
+    session.send(vec![
+        Kind::CreateProgram(CreateProgram {
+            program: user,
+            context,
+            from: Some(create_program::From::Source(Bytes::from_static(
+                b"#include \"it.h\"\n",
+            ))),
+            request: 0,
+        }),
+        Kind::CompileProgram(CompileProgram {
+            request,
+            program: user,
+            headers: vec![Header {
+                include_name: "it.h".into(),
+                program,
+                ..Header::default()
+            }],
+            ..CompileProgram::default()
+        }),
+    ]);
+    told(session.answer(request));
+}
+
+/// The real driver: what was built before runs, prints and warns.
+#[test]
+fn a_program_from_the_cache_does_what_it_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let scratch = folder.path().join("pocl");
+    let daemon = Daemon::with(&[
+        ("CAUSEWAYD_BUILD_CACHE_DIR", cache.to_str().unwrap()),
+        ("CAUSEWAYD_BUILD_CACHE_SIZE", "100000000"),
+        ("CAUSEWAYD_LOG", "debug"),
+        ("POCL_CACHE_DIR", scratch.to_str().unwrap()),
+    ]);
+    let text = "#warning mind\n__attribute__((reqd_work_group_size(4, 1, 1)))\n\
+        kernel void f(global int *x, int by) { x[get_global_id(0)] *= by; }";
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let mut session = daemon.session();
+        let context = session.context();
+        let queue = session.queue(context, 0);
+        let (program, answer) = session.build(context, text, "-cl-mad-enable");
+        answers.push(told(answer));
+        let kernel = session.kernel(program, "f");
+        let buffer = session.buffer(context, 16, &[1, 0, 0, 0].repeat(4));
+        let args = vec![memory(buffer), plain(&7i32.to_le_bytes())];
+        session.enqueue(queue, &[], launch(kernel, args, &[4], &[4]));
+        let bytes = session.bytes(queue, buffer, 0, 16);
+        assert_eq!(&bytes[..], [7, 0, 0, 0].repeat(4));
+        end(session);
+        let until = Instant::now() + LIMIT;
+        while entries(&cache).is_empty() {
+            assert!(Instant::now() < until, "nothing is cached");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    for answer in &mut answers {
+        // The rest of the line is a file of the compiler's, which has another name each time.
+        let log = std::mem::take(&mut answer.devices[0].log);
+        assert!(log.contains("mind"), "{log}");
+    }
+    assert_eq!(answers[0], answers[1]);
+}
