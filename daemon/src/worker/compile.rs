@@ -17,8 +17,8 @@ use crate::logging::Logging;
 use crate::runtime::node::Node;
 use crate::sys;
 
-/// As nice as can be.
-const NICE: i32 = 19;
+/// Behind sessions, but not so far that a busy node never gets to it.
+const NICE: i32 = 5;
 /// Bytes of the limit on memory.
 const LIMIT: usize = 8;
 
