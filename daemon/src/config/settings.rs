@@ -113,8 +113,9 @@ pub struct BuildCacheSettings {
     pub size: u64,
 }
 
-/// Bytes of built programs that are kept unless the settings say another number.
-const BUILD_CACHE_SIZE: u64 = 512 << 20;
+/// Bytes of built programs that are kept unless the settings say another number: none, until conformance
+/// has been run over a warm cache with every driver that we know.
+const BUILD_CACHE_SIZE: u64 = 0;
 
 /// The daemon cannot start with what it was told.
 #[derive(Debug, thiserror::Error)]
