@@ -23,6 +23,9 @@ use crate::opencl::{ClError, Functions, check};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory(cl_mem);
 
+// SAFETY: a handle is no pointer of ours, and OpenCL's may be used by any thread.
+unsafe impl Send for Memory {}
+
 /// A built program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Program(cl_program);
@@ -30,6 +33,9 @@ pub(crate) struct Program(cl_program);
 /// A kernel with its arguments set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kernel(cl_kernel);
+
+// SAFETY: a handle is no pointer of ours, and OpenCL's may be used by any thread.
+unsafe impl Send for Kernel {}
 
 /// A command's event.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +70,9 @@ pub(crate) struct Devices {
     queues: Vec<cl_command_queue>,
     made: RefCell<Made>,
 }
+
+// SAFETY: OpenCL's handles may be used by any thread; this type is not `Sync`, so by one at a time.
+unsafe impl Send for Devices {}
 
 /// The devices of the first platform that has any, at most `most`; of the one whose name contains `platform`
 /// if one is wanted.

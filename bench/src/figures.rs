@@ -88,8 +88,12 @@ pub(crate) struct Figure {
     pub(crate) median: f64,
     /// The 99th percentile of all samples, of the bad end.
     pub(crate) p99: f64,
+    /// The median over rounds of each round's mean: what all calls together cost, pauses included.
+    pub(crate) mean: f64,
     /// The median of each round.
     pub(crate) rounds: Vec<f64>,
+    /// The mean of each round.
+    pub(crate) means: Vec<f64>,
     /// The 99th percentile of each round.
     pub(crate) tails: Vec<f64>,
 }
@@ -103,10 +107,15 @@ impl Figure {
             rounds.map(|round| quantile(round, share)).collect()
         };
         let medians = each(0.5);
+        let full = rounds.iter().filter(|round| !round.is_empty());
+        let mean = |round: &Vec<f64>| round.iter().sum::<f64>() / round.len() as f64;
+        let means: Vec<f64> = full.map(mean).collect();
         (!medians.is_empty()).then(|| Figure {
             median: quantile(&medians, 0.5),
             p99: quantile(&rounds.concat(), bad),
+            mean: quantile(&means, 0.5),
             rounds: medians,
+            means,
             tails: each(bad),
         })
     }
@@ -138,6 +147,7 @@ mod tests {
         let times = Figure::of(&rounds, Unit::Nanoseconds).unwrap();
         assert_eq!((times.median, times.p99), (2.0, 9.0));
         assert_eq!(times.tails, [9.0, 2.0]);
+        assert_eq!(times.means, [4.0, 2.0]);
         let rates = Figure::of(&rounds, Unit::BytesPerSecond).unwrap();
         assert_eq!(rates.p99, 1.0);
         assert!(Figure::of(&[], Unit::Count).is_none());

@@ -6,6 +6,8 @@
 
 use std::hint::black_box;
 use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -97,19 +99,46 @@ pub(crate) fn platforms() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Probes of connections that have ended, for those to come.
+static IDLE: Mutex<Vec<Probe>> = Mutex::new(Vec::new());
+
+/// A probe that goes back when its connection ends.
+struct Lent(Option<Probe>);
+
+impl Lent {
+    fn new() -> Result<Lent, ClError> {
+        let idle = IDLE.lock().ok().and_then(|mut idle| idle.pop());
+        Ok(Lent(Some(match idle {
+            Some(probe) => probe,
+            None => Probe::open(None)?,
+        })))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Ok(mut idle) = IDLE.lock() {
+            idle.extend(self.0.take());
+        }
+    }
+}
+
 /// The native call in the middle of a bare round trip.
 pub(crate) fn call(order: Order) -> Result<Option<Call>, Box<dyn std::error::Error>> {
+    // Over all connections: sources are to be new.
+    static NONCE: AtomicU64 = AtomicU64::new(0);
     if matches!(order, Order::Echo | Order::Sink | Order::Source) {
         return Ok(None);
     }
-    let probe = Probe::open(None)?;
-    let mut nonce = 0;
+    let lent = Lent::new()?;
     Ok(Some(Box::new(move || {
+        let Some(probe) = &lent.0 else {
+            return Ok(());
+        };
         match order {
             Order::Launch => probe.launch_and_finish()?,
             Order::Build => {
-                nonce += 1;
-                let source = source(nonce, "bare");
+                let source = source(NONCE.fetch_add(1, Ordering::Relaxed), "bare");
                 probe.devices.build_and_release(&source)?;
             }
             _ => probe.read_small()?,

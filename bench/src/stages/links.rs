@@ -36,11 +36,12 @@ pub(super) struct Links {
 
 /// A link with what runs at its ends.
 struct Laid {
-    cables: Cables,
     probe: Option<Probed>,
     socket: Option<(Process, Socket)>,
     /// How many streams are best for iperf3.
     streams: HashMap<Direction, u32>,
+    /// Last, so that the daemon ends after the program.
+    cables: Cables,
 }
 
 fn builder(link: Link) -> Builder {

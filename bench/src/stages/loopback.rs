@@ -19,7 +19,6 @@ const MANY: u16 = 8;
 
 /// The stage.
 pub(super) struct Loopback {
-    node: Node,
     native: Probed,
     own: Probed,
     tcp: Probed,
@@ -27,6 +26,8 @@ pub(super) struct Loopback {
     socket: Socket,
     _socket_peer: Process,
     nonce: u64,
+    /// Last, so that the daemon ends after the programs.
+    node: Node,
 }
 
 impl Loopback {
