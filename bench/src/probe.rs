@@ -200,7 +200,9 @@ impl Probe {
             Task::LaunchFinish => each(500, || self.launch_and_finish()),
             Task::ReadSmall => each(500, || self.read_small()),
             Task::Pipelined(count) => self.pipelined(count.into()),
-            Task::Threads(threads) => self.threads(threads.into()).map(|time| vec![time]),
+            Task::Threads(threads, count) => self
+                .threads(threads.into(), count as usize)
+                .map(|time| vec![time]),
             Task::Build | Task::BuildSeen => {
                 let source = source(request.nonce, "own");
                 each(1, || cl.build_and_release(&source))
@@ -213,7 +215,7 @@ impl Probe {
             Task::Peak(bytes, _) => self.peak(bytes as usize).map(|bytes| vec![bytes]),
             // These are not for a process that is already there, or made of others.
             Task::PingPong
-            | Task::Scaling
+            | Task::Scaling(_)
             | Task::FirstDevices
             | Task::Unconfigured
             | Task::UnconfiguredThings
@@ -257,14 +259,13 @@ impl Probe {
     }
 
     /// Nanoseconds a launch, all threads together.
-    fn threads(&mut self, threads: usize) -> Result<u64, ClError> {
-        const COUNT: usize = 20_000;
+    fn threads(&mut self, threads: usize, count: usize) -> Result<u64, ClError> {
         while self.devices.queues() < threads {
             self.devices.add_queue()?;
         }
         let kernels = &self.kernels[..threads.min(self.kernels.len())];
-        let took = self.devices.contend(kernels, COUNT)?;
-        Ok(took.as_nanos() as u64 / (COUNT * kernels.len()) as u64)
+        let took = self.devices.contend(kernels, count)?;
+        Ok(took.as_nanos() as u64 / (count * kernels.len()) as u64)
     }
 
     fn transfer(&self, task: Task) -> Result<Vec<u64>, ClError> {

@@ -18,7 +18,7 @@ fn bench(arguments: &[&str], folder: &Path) -> Output {
 fn rows_are_measured_and_a_report_compares_with_itself() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = [
-        "commands", "--rounds", "2", "--json", "one.json", "--plots", ".",
+        "commands", "--quick", "--rounds", "2", "--json", "one.json", "--plots", ".",
     ];
     let output = bench(&arguments, folder.path());
     let text = std::fs::read(folder.path().join("one.json"))

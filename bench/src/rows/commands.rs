@@ -3,9 +3,12 @@
 
 use super::{Group, Place, Row, Task};
 use crate::figures::Unit;
+use crate::options::Options;
 
 /// The rows.
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows(options: &Options) -> Vec<Row> {
+    let many = if options.quick { 2_000 } else { 100_000 };
+    let each = many / 5;
     let row = |task, id: &str, name: &str| {
         Row::new(Group::Commands, task, id, name)
             .place(Place::Fake)
@@ -13,22 +16,22 @@ pub(super) fn rows() -> Vec<Row> {
     };
     vec![
         row(
-            Task::Pipelined(100_000),
+            Task::Pipelined(many),
             "commands/one-queue",
             "commands to their end, one queue, fake driver",
         ),
         row(
-            Task::Threads(1),
+            Task::Threads(1, each),
             "contention/1",
             "enqueues of 1 thread, fake driver",
         ),
         row(
-            Task::Threads(8),
+            Task::Threads(8, each),
             "contention/8",
             "enqueues of 8 threads on 8 queues, fake driver",
         ),
         row(
-            Task::Scaling,
+            Task::Scaling(each),
             "contention/scaling",
             "enqueues of 8 threads over those of 1, fake driver",
         )

@@ -57,7 +57,7 @@ impl Group {
     pub(crate) fn rows(self, options: &Options) -> Vec<Row> {
         match self {
             Group::Latency => latency::rows(),
-            Group::Commands => commands::rows(),
+            Group::Commands => commands::rows(options),
             Group::Bandwidth => bandwidth::rows(options),
             Group::Build => start::builds(),
             Group::Start => start::rows(),
@@ -111,10 +111,10 @@ pub(crate) enum Task {
     PingPong,
     /// So many launches and one `clFinish`: time of one.
     Pipelined(u32),
-    /// So many threads, each with a queue and kernel of its own: time of one launch.
-    Threads(u16),
-    /// What eight threads enqueue in the time of one.
-    Scaling,
+    /// So many threads, each with a queue and kernel of its own and so many launches: time of one launch.
+    Threads(u16, u32),
+    /// What eight threads enqueue in the time of one, so many launches each.
+    Scaling(u32),
     /// `clBuildProgram` of a source never seen before.
     Build,
     /// The same of one that the daemon has built for another session.

@@ -115,9 +115,9 @@ impl Loopback {
     }
 
     /// Both rates and what they make, of a probe.
-    fn scaling(probe: &mut Probed) -> Result<Vec<f64>, Error> {
-        let one = probe.ask(Task::Threads(1), 0)?;
-        let many = probe.ask(Task::Threads(MANY), 0)?;
+    fn scaling(probe: &mut Probed, count: u32) -> Result<Vec<f64>, Error> {
+        let one = probe.ask(Task::Threads(1, count), 0)?;
+        let many = probe.ask(Task::Threads(MANY, count), 0)?;
         let rate = |times: &[u64]| 1.0 / times.first().copied().unwrap_or(1).max(1) as f64;
         Ok(vec![rate(&many) / rate(&one)])
     }
@@ -155,11 +155,11 @@ impl Stage for Loopback {
         let row = line.row.clone();
         match row.task {
             Task::BuildSeen => return self.build_seen(line),
-            Task::Scaling => {
+            Task::Scaling(count) => {
                 line.samples
-                    .push(Side::Native, Self::scaling(&mut self.native)?);
+                    .push(Side::Native, Self::scaling(&mut self.native, count)?);
                 line.samples
-                    .push(Side::Causeway, Self::scaling(&mut self.own)?);
+                    .push(Side::Causeway, Self::scaling(&mut self.own, count)?);
                 return Ok(());
             }
             _ => {}
