@@ -2,6 +2,7 @@
 //! sees one scale, its own.
 #![allow(unsafe_code, missing_docs)]
 
+mod opencl;
 mod servers;
 
 use std::ptr::{null, null_mut};

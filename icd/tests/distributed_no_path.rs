@@ -2,6 +2,7 @@
 //! client; where they can, none does.
 #![allow(unsafe_code, missing_docs)]
 
+mod opencl;
 mod servers;
 
 use std::io::{Read, Write};

@@ -2,6 +2,7 @@
 //! handles stay, and a node is one server by whatever address it is reached.
 #![allow(unsafe_code, missing_docs)]
 
+mod opencl;
 mod servers;
 
 use std::ptr::{null, null_mut};

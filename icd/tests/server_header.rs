@@ -2,6 +2,7 @@
 //! their own.
 #![allow(unsafe_code, missing_docs)]
 
+mod opencl;
 mod servers;
 
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! A daemon that is started anew gives the same devices again, also when there are others beside them.
 #![allow(unsafe_code, missing_docs)]
 
+mod opencl;
 mod servers;
 
 use servers::*;

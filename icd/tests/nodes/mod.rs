@@ -48,28 +48,10 @@ extern "C" fn end_daemons() {
     }
 }
 
-/// Builds what the nodes run, beside these tests; where that is.
-fn built() -> PathBuf {
-    let mut path = std::env::current_exe().expect("a path");
-    path.pop();
-    path.pop();
-    let done = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "causewayd", "-p", "fake-driver"])
-        .args((!cfg!(debug_assertions)).then_some("--release"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .expect("cargo runs");
-    assert!(
-        done.success(),
-        "the daemon and the fake driver can be built"
-    );
-    path
-}
-
 /// Starts the nodes, once, and points the library to them, in this order.
 pub fn start(nodes: &[Drivers]) -> &'static [Node] {
     NODES.get_or_init(|| {
-        let programs = built();
+        let programs = programs_of(&["causewayd", "fake-driver"]);
         // SAFETY: a function of this program, which is never unloaded.
         unsafe { libc::atexit(end_daemons) };
         let numbered = nodes.iter().enumerate();
@@ -113,12 +95,7 @@ impl Node {
             .stderr(Stdio::piped())
             .spawn()
             .expect("causewayd starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("its standard output"))
-            .read_line(&mut line)
-            .expect("its first line");
-        let address = line.trim().strip_prefix("listening on ");
-        let address = address.expect("an address").to_owned();
+        let address = address_of(&mut child);
         // The drivers' first answer may take longer than a client waits for a node.
         let stderr = child.stderr.take().expect("its standard error");
         let mut said = BufReader::new(stderr).lines().map_while(Result::ok);
@@ -185,17 +162,7 @@ impl Node {
 
     /// Kills its workers, as a crash would.
     pub fn kill_workers(&self) {
-        let tasks =
-            std::fs::read_dir(format!("/proc/{}/task", self.pid)).expect("a running daemon");
-        for task in tasks.flatten() {
-            let path = task.path().join("children");
-            let children = std::fs::read_to_string(path).unwrap_or_default();
-            let children = children.split_whitespace();
-            for child in children.filter_map(|pid| pid.parse().ok()) {
-                // SAFETY: a signal to a process of our own daemon.
-                unsafe { libc::kill(child, libc::SIGKILL) };
-            }
-        }
+        kill_workers_of(self.pid);
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -68,33 +68,46 @@ extern "C" fn end_daemon() {
 
 /// Kills the daemon's workers, as a crash would.
 pub fn kill_workers() {
-    let daemon = DAEMON.load(Ordering::Acquire);
+    kill_workers_of(DAEMON.load(Ordering::Acquire) as u32);
+}
+
+/// The same for any daemon of ours.
+pub fn kill_workers_of(daemon: u32) {
     let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("a running daemon");
     for task in tasks.flatten() {
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for child in children
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-        {
+        let children = children.split_whitespace();
+        for child in children.filter_map(|pid| pid.parse().ok()) {
             // SAFETY: a signal to a process of our own daemon.
             unsafe { libc::kill(child, libc::SIGKILL) };
         }
     }
 }
 
-fn causewayd() -> PathBuf {
-    // Built as these tests were, beside them.
+/// Builds packages as these tests were built, beside them; the folder where their programs are.
+pub fn programs_of(packages: &[&str]) -> PathBuf {
     let mut path = std::env::current_exe().expect("a path");
     path.pop();
     path.pop();
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "causewayd", "--bin", "causewayd"])
+    let done = Command::new(env!("CARGO"))
+        .args(["build", "--quiet"])
+        .args(packages.iter().flat_map(|package| ["-p", package]))
         .args((!cfg!(debug_assertions)).then_some("--release"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .expect("cargo runs");
-    assert!(built.success(), "causewayd can be built");
-    path.join("causewayd")
+    assert!(done.success(), "{packages:?} can be built");
+    path
+}
+
+/// What a daemon says first: where it listens.
+pub fn address_of(child: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("its standard output"))
+        .read_line(&mut line)
+        .expect("its first line");
+    let address = line.trim().strip_prefix("listening on ");
+    address.expect("an address").to_owned()
 }
 
 /// A settings file that names a carrier; `CAUSEWAY_TEST_CARRIER=grpc` asks for it.
@@ -114,7 +127,7 @@ fn settings(address: &str, carrier: &str) -> String {
 pub fn daemon() -> &'static str {
     static ADDRESS: OnceLock<String> = OnceLock::new();
     ADDRESS.get_or_init(|| {
-        let mut child = Command::new(causewayd())
+        let mut child = Command::new(programs_of(&["causewayd"]).join("causewayd"))
             .args(["--listen", "127.0.0.1:0"])
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .stdout(Stdio::piped())
@@ -123,21 +136,14 @@ pub fn daemon() -> &'static str {
         DAEMON.store(child.id() as i32, Ordering::Release);
         // SAFETY: a function of this program, which is never unloaded.
         unsafe { libc::atexit(end_daemon) };
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("its standard output"))
-            .read_line(&mut line)
-            .expect("its first line");
-        let address = line
-            .trim()
-            .strip_prefix("listening on ")
-            .expect("an address");
+        let address = address_of(&mut child);
         let (name, value) = match std::env::var("CAUSEWAY_TEST_CARRIER") {
-            Ok(carrier) => ("CAUSEWAY_CONFIG", settings(address, &carrier)),
-            Err(_) => ("CAUSEWAY_SERVERS", address.to_owned()),
+            Ok(carrier) => ("CAUSEWAY_CONFIG", settings(&address, &carrier)),
+            Err(_) => ("CAUSEWAY_SERVERS", address.clone()),
         };
         // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
         unsafe { std::env::set_var(name, value) };
-        address.to_owned()
+        address
     })
 }
 

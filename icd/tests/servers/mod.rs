@@ -1,5 +1,5 @@
-//! What the tests of servers share: daemons over the fake driver, and the API called through the
-//! dispatch table. The library's settings are read once a process, so each test program has one test.
+//! What the tests of servers share: daemons over the fake driver, each with settings of its own; on top of
+//! `opencl`. The library's settings are read once a process, so each test program has one test.
 #![allow(
     dead_code,
     unused_macros,
@@ -11,69 +11,19 @@
 )]
 
 use std::ffi::CStr;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-pub use cl_headers::Dispatch;
 pub use cl_headers::server::*;
-pub use cl_headers::types::*;
+
+pub use crate::opencl::*;
 
 /// No step of a test takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The function table that every handle points to.
-pub fn cl() -> &'static Dispatch {
-    causeway::api::dispatch()
-}
-
-/// Calls a function that answers with a code, and gives the code.
-macro_rules! code {
-    ($name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the test gives what the specification asks for, or what it must refuse.
-        unsafe { (crate::servers::cl().$name)($($argument),*) }
-    };
-}
-
-/// Calls a function that answers with a code, which must be success.
-macro_rules! ok {
-    ($name:ident($($argument:expr),* $(,)?)) => {
-        assert_eq!(crate::servers::code!($name($($argument),*)), CL_SUCCESS, stringify!($name))
-    };
-}
-
-/// Calls a function that answers with an object or pointer: `Ok` of that, or `Err` of the code.
-macro_rules! make {
-    ($name:ident($($argument:expr),* $(,)?)) => {{
-        let mut code = 77;
-        // SAFETY: as in `code!`; the code has a place.
-        let made = unsafe { (crate::servers::cl().$name)($($argument,)* &raw mut code) };
-        assert_eq!(made.is_null(), code != CL_SUCCESS, stringify!($name));
-        if code == CL_SUCCESS { Ok(made) } else { Err(code) }
-    }};
-}
-
-pub(crate) use {code, make, ok};
-
 // ---- daemons -----------------------------------------------------------------
-
-/// A program of this build, made now if it was not.
-fn causewayd() -> PathBuf {
-    let mut path = std::env::current_exe().expect("a path");
-    path.pop();
-    path.pop();
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "causewayd", "--bin", "causewayd"])
-        .args((!cfg!(debug_assertions)).then_some("--release"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .expect("cargo runs");
-    assert!(built.success(), "causewayd can be built");
-    path.join("causewayd")
-}
 
 /// A daemon over the fake driver; killed when dropped.
 pub struct Daemon {
@@ -130,7 +80,7 @@ impl Daemon {
         std::fs::create_dir(&vendors).expect("made");
         std::fs::write(vendors.join("fake.icd"), format!("{}\n", driver.display()))
             .expect("written");
-        let mut child = Command::new(causewayd())
+        let mut child = Command::new(programs_of(&["causewayd"]).join("causewayd"))
             .args(["--listen", listen])
             .args(flags)
             .env("OCL_ICD_VENDORS", &vendors)
@@ -143,14 +93,7 @@ impl Daemon {
             .stderr(std::fs::File::create(folder.path().join("log")).expect("made"))
             .spawn()
             .expect("causewayd starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("its standard output"))
-            .read_line(&mut line)
-            .expect("its first line");
-        let address = line
-            .trim()
-            .strip_prefix("listening on ")
-            .expect("an address");
+        let address = address_of(&mut child);
         Daemon {
             address: address.parse().expect("an address"),
             child,
