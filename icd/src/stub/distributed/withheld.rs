@@ -1,5 +1,9 @@
 //! Commands that are not sent yet, because the application holds them back by user events that it has not set.
 //!
+//! What is behind a user event that the application has released unset waits for ever and keeps its context, as the
+//! specification says of `clReleaseEvent`: to cancel it would let in-order successors run upon bytes that never
+//! came.
+//!
 //! Invariant: they are kept in the order of their calls, and looked at in that order, so that one pass finds
 //! all that may go.
 
