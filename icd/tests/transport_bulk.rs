@@ -15,7 +15,7 @@ use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
-use common::upper::{Upper, completed};
+use common::upper::{Upper, command, completed};
 use common::{FakeNode, FakeWorker, Faults, PATIENCE};
 
 const EVENT: EventId = EventId(77);
@@ -467,6 +467,39 @@ fn a_node_without_bulk_loses_the_session_not_the_program() {
     drop(lane);
     bulk.upper.loss();
     assert!(bulk.worker.try_receive().is_none());
+}
+
+#[test]
+fn expected_lanes_come_before_the_first_transfer() {
+    let bulk = Bulk::new(Faults::default());
+    bulk.session.expect_transfers();
+    bulk.session.send(&command(1)).unwrap();
+    let ([mut a, _b], arrivals) = bulk.lanes_read();
+    let bytes = Arc::new(pattern(1000));
+    bulk.upload(&bytes, Region::linear(0, 1000).unwrap());
+    say(&mut a, Kind::Credit, 1000);
+    let mut got = vec![0; 1000];
+    arrivals.fill(&mut got, 1000);
+    assert!(got == *bytes);
+}
+
+#[test]
+fn expected_lanes_that_do_not_open_are_tried_again_when_needed() {
+    let bulk = Bulk::new(Faults {
+        closed_lanes: 1,
+        ..Faults::default()
+    });
+    bulk.session.expect_transfers();
+    bulk.session.send(&command(1)).unwrap();
+    wait_for(|| bulk.fake.lanes_asked() == 1);
+    let bytes = Arc::new(pattern(1000));
+    bulk.upload(&bytes, Region::linear(0, 1000).unwrap());
+    let ([mut a, _b], arrivals) = bulk.lanes_read();
+    say(&mut a, Kind::Credit, 1000);
+    let mut got = vec![0; 1000];
+    arrivals.fill(&mut got, 1000);
+    assert!(got == *bytes);
+    assert!(bulk.session.is_lost().is_none());
 }
 
 #[test]

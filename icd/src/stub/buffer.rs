@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_proto::command::{CreateBuffer, CreateSubBuffer, ObjectKind, command::Kind};
 use causeway_proto::id::MemoryId;
-use causeway_proto::limits::INLINE_CONTENTS;
+use causeway_proto::limits::{INLINE_CONTENTS, INLINE_PAYLOAD};
 use causeway_proto::region::Region;
 use cl_headers::types::{
     CL_COMMAND_WRITE_BUFFER, CL_INVALID_VALUE, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE,
@@ -175,6 +175,9 @@ impl Buffer {
     // Makes it on the site, with these contents if they are as many bytes as it has.
     fn create_on(&self, site: &Site, contents: Vec<u8>) -> ClResult<MemoryId> {
         let created = self.remotes.on(site, |id| {
+            if self.size() > INLINE_PAYLOAD as u64 {
+                site.session().expect_transfers();
+            }
             site.send(Kind::CreateBuffer(CreateBuffer {
                 buffer: id,
                 context: site.context().0,

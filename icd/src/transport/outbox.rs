@@ -177,6 +177,11 @@ impl Outbox {
         filling.flusher_sleeps
     }
 
+    /// Whether nothing was appended since [`Outbox::sleep_if_empty`] said true.
+    pub(super) fn flusher_sleeps(&self) -> bool {
+        self.filling.lock().flusher_sleeps
+    }
+
     /// Number of the last command appended.
     pub(super) fn last(&self) -> u64 {
         self.filling.lock().next - 1

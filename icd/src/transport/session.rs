@@ -292,6 +292,14 @@ impl Session {
         }
     }
 
+    /// Transfers over the bulk connections are likely to come: these are opened in the background when the
+    /// session has been quiet for a moment, instead of with the first transfer. Waits for nothing.
+    pub fn expect_transfers(&self) {
+        if !fork::is_child() {
+            self.core.bulk.expect();
+        }
+    }
+
     /// Registers the bytes of the bulk write `event`. Call before the command is sent. They are read
     /// once the worker grants credit, after this returns; `keep` is held until they all are.
     ///

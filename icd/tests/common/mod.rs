@@ -63,6 +63,8 @@ pub struct Faults {
     /// The pulse connection is opened and then silent.
     pub silent: bool,
     pub bulk_connections: u32,
+    /// So many bulk connections, the first ones, are closed unanswered.
+    pub closed_lanes: usize,
 }
 
 impl Default for Faults {
@@ -78,6 +80,7 @@ impl Default for Faults {
             impostor: false,
             silent: false,
             bulk_connections: 8,
+            closed_lanes: 0,
         }
     }
 }
@@ -96,6 +99,7 @@ struct Shared {
     proved: Sender<(Preamble, TcpStream)>,
     pulses: AtomicBool,
     sessions: AtomicUsize,
+    lanes_asked: AtomicUsize,
 }
 
 impl FakeNode {
@@ -108,6 +112,7 @@ impl FakeNode {
             faults,
             proved: sender,
             sessions: AtomicUsize::new(0),
+            lanes_asked: AtomicUsize::new(0),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -199,6 +204,11 @@ impl FakeNode {
         self.shared.pulses.store(false, Ordering::SeqCst);
     }
 
+    /// Bulk connections that have come so far.
+    pub fn lanes_asked(&self) -> usize {
+        self.shared.lanes_asked.load(Ordering::SeqCst)
+    }
+
     pub fn sessions_opened(&self) -> usize {
         self.shared.sessions.load(Ordering::SeqCst)
     }
@@ -251,6 +261,12 @@ fn route(
             .write_all(&Greeting::refusal(shared.faults.verdict).encode())
             .unwrap();
         return;
+    }
+    if preamble.purpose == Purpose::Bulk {
+        let before = shared.lanes_asked.fetch_add(1, Ordering::SeqCst);
+        if before < shared.faults.closed_lanes {
+            return;
+        }
     }
     let greeting = Greeting::welcome();
     stream.write_all(&greeting.encode()).unwrap();

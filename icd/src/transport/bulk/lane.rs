@@ -24,16 +24,24 @@ const OPEN_LIMIT: Duration = Duration::from_secs(5);
 const THROW_AWAY: usize = 64 << 10;
 
 /// Opens the session's lanes, on a thread of its own. The first must open; others that the node does
-/// not want are done without.
-pub(super) fn open_all(core: &Arc<Core>) {
+/// not want are done without. `ahead`: no transfer waits for them yet, and until one does they are no loss.
+pub(super) fn open_all(core: &Arc<Core>, mut ahead: bool) {
     let opener = Arc::clone(core);
     let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
-        for lane in 0..opener.bulk.lane_count {
+        let mut lane = 0;
+        while lane < opener.bulk.lane_count {
             match open(&opener, lane as u8) {
-                Ok(()) => {}
+                Ok(()) => lane += 1,
                 Err(WireError::Refused { reason, .. }) if lane > 0 => {
                     tracing::debug!(lane, reason, "bulk lane refused");
                     return;
+                }
+                Err(error) if std::mem::take(&mut ahead) => {
+                    tracing::debug!(lane, %error, "no bulk connection ahead of need");
+                    if opener.bulk.spare_lane(lane) {
+                        return;
+                    }
+                    // A transfer has come meanwhile: once more.
                 }
                 Err(error) => return opener.fail(format!("no bulk connection: {error}")),
             }

@@ -1,7 +1,7 @@
 //! Bulk transfers: raw bytes between the application's memory and the worker.
 //!
-//! A session opens its lanes (connections) with its first bulk transfer, on a thread of their own, so
-//! that no enqueue waits for them. Each lane has a reader and a writer. Writers pull chunks from one
+//! A session opens its lanes (connections) when transfers are likely and it is quiet, or with its first bulk
+//! transfer, on a thread of their own, so that no enqueue waits for them. Each lane has a reader and a writer. Writers pull chunks from one
 //! shared table, up to the credit that the worker has granted; readers put what arrives into the
 //! application's memory at once. No byte is copied on the way, but for rows too short to be worth a
 //! system call's description.
@@ -16,6 +16,7 @@ mod table;
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_proto::bulk::Header;
@@ -42,6 +43,8 @@ pub(super) struct Bulk {
     state: Mutex<State>,
     work: Condvar,
     quiet: Condvar,
+    // Transfers are likely to come.
+    expected: AtomicBool,
 }
 
 #[derive(Default)]
@@ -51,6 +54,8 @@ struct State {
     // Whose turn it is when both have something.
     relays_turn: bool,
     opened: bool,
+    // A transfer depends on the lanes; before, they are opened ahead of need only.
+    needed: bool,
     lanes: Vec<Arc<TcpStream>>,
 }
 
@@ -73,6 +78,7 @@ impl Bulk {
             state: Mutex::default(),
             work: Condvar::new(),
             quiet: Condvar::new(),
+            expected: AtomicBool::new(false),
         }
     }
 
@@ -97,12 +103,48 @@ impl Bulk {
     fn add(&self, core: &Arc<Core>, add: impl FnOnce(&mut State) -> bool) -> bool {
         let mut state = self.state.lock();
         let added = add(&mut state);
+        state.needed |= added;
         let first = added && !std::mem::replace(&mut state.opened, true);
         drop(state);
         if first {
-            lane::open_all(core);
+            lane::open_all(core, false);
         }
         added
+    }
+
+    /// Transfers are likely to come: the lanes are opened when there is time for it. Opening them takes
+    /// round trips and threads at both ends, which the first transfer would wait for.
+    pub(super) fn expect(&self) {
+        self.expected.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether lanes are expected that nobody has begun to open.
+    pub(super) fn is_expected(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) && !self.state.lock().opened
+    }
+
+    /// Opens the lanes ahead of need, if that was [expected](Bulk::expect).
+    pub(super) fn prepare(&self, core: &Arc<Core>) {
+        if !self.expected.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let first = !state.table.is_closed() && !std::mem::replace(&mut state.opened, true);
+        drop(state);
+        if first {
+            lane::open_all(core, true);
+        }
+    }
+
+    // The lanes could not be opened: whether the session can do without, because nothing needs them yet. If
+    // there is none at all, the first transfer tries again.
+    fn spare_lane(&self, lane: u32) -> bool {
+        let mut state = self.state.lock();
+        if state.needed {
+            return false;
+        }
+        state.opened = lane > 0;
+        true
     }
 
     /// Forgets a transfer whose command was not sent after all. Sending may have failed behind part of
