@@ -18,6 +18,8 @@ use super::queue::{Access, Queue};
 
 const SLAB: usize = 1 << 20;
 const ALIGN: usize = 64;
+/// Chunks of a ring with which one can be filled while another is emptied.
+const BUSY: usize = 2;
 
 /// One mapped, pinned allocation.
 #[derive(Debug)]
@@ -33,6 +35,17 @@ struct Slab {
 unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
+
+fn map_slab(context: &Context, queue: &Arc<Queue>) -> Result<Arc<Slab>, Status> {
+    let buffer = Buffer::pinned(context, SLAB)?;
+    let pointer = queue.map_blocking(&buffer, 0, SLAB, Access::ReadWrite)?;
+    Ok(Arc::new(Slab {
+        pointer,
+        taken: AtomicUsize::new(0),
+        _buffer: buffer,
+        _queue: Arc::clone(queue),
+    }))
+}
 
 /// Bytes of a slab, exclusively the holder's.
 #[derive(Debug)]
@@ -91,22 +104,9 @@ impl PinnedPool {
             most,
             state: Mutex::default(),
         };
-        let slab = pool.map_slab(context)?;
+        let slab = map_slab(context, &pool.queue)?;
         pool.state.lock().all.push(slab);
         Ok(pool)
-    }
-
-    fn map_slab(&self, context: &Context) -> Result<Arc<Slab>, Status> {
-        let buffer = Buffer::pinned(context, SLAB)?;
-        let pointer = self
-            .queue
-            .map_blocking(&buffer, 0, SLAB, Access::ReadWrite)?;
-        Ok(Arc::new(Slab {
-            pointer,
-            taken: AtomicUsize::new(0),
-            _buffer: buffer,
-            _queue: Arc::clone(&self.queue),
-        }))
     }
 
     /// `length` bytes, or `None` when all is in use or a part would be larger than a slab.
@@ -125,7 +125,7 @@ impl PinnedPool {
             slabs.current = match free {
                 Some(free) => free,
                 None if slabs.all.len() < self.most => {
-                    let slab = self.map_slab(context).ok()?;
+                    let slab = map_slab(context, &self.queue).ok()?;
                     slabs.all.push(slab);
                     slabs.all.len() - 1
                 }
@@ -145,10 +145,23 @@ impl PinnedPool {
     }
 }
 
-/// Equal pinned chunks of 1 MiB, all mapped from the start; used again as they are dropped.
+/// Equal pinned chunks of 1 MiB, used again as they are dropped, the last dropped first: its pages are there,
+/// and perhaps in a cache. There are as many as were [asked for](Ring::grow): pinning costs a driver up to
+/// a millisecond each, and the first bytes shall not wait for all.
 pub struct Ring {
-    free: Mutex<Vec<PinnedPart>>,
+    queue: Arc<Queue>,
+    chunks: Mutex<Chunks>,
     freed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Chunks {
+    free: Vec<PinnedPart>,
+    // All, and how many there may be.
+    count: usize,
+    most: usize,
+    // Came back since the last was added.
+    returned: usize,
 }
 
 /// A chunk of a ring, back in it when dropped.
@@ -158,17 +171,60 @@ pub struct Slot {
 }
 
 impl Ring {
-    /// Allocates and maps `count` chunks. Blocks.
+    /// A ring without a chunk, which may get `most`, mapped from `queue`.
+    #[must_use]
+    pub fn new(queue: Arc<Queue>, most: usize) -> Arc<Ring> {
+        Arc::new(Ring {
+            queue,
+            chunks: Mutex::new(Chunks {
+                most,
+                ..Chunks::default()
+            }),
+            freed: OnceLock::new(),
+        })
+    }
+
+    /// Allocates and maps one more chunk, of the context of the ring's queue; says whether. What the driver
+    /// refuses once is not asked of it again. Blocks. For one thread at a time.
     ///
     /// # Errors
-    /// What the driver says.
-    pub fn new(context: &Context, device: Device, count: usize) -> Result<Arc<Ring>, Status> {
-        let pool = PinnedPool::new(context, device, count)?;
-        let parts: Option<Vec<PinnedPart>> = (0..count).map(|_| pool.take(context, SLAB)).collect();
-        Ok(Arc::new(Ring {
-            free: Mutex::new(parts.ok_or(Status::OUT_OF_RESOURCES)?),
-            freed: OnceLock::new(),
-        }))
+    /// What the driver says to the first chunk: then there is none to wait for.
+    pub fn grow(&self, context: &Context) -> Result<bool, Status> {
+        {
+            let chunks = self.chunks.lock();
+            if chunks.count == chunks.most {
+                return Ok(false);
+            }
+        }
+        let slab = map_slab(context, &self.queue);
+        let mut chunks = self.chunks.lock();
+        match slab {
+            Ok(slab) => {
+                slab.taken.fetch_add(1, Ordering::Relaxed);
+                chunks.free.push(PinnedPart {
+                    slab,
+                    offset: 0,
+                    length: SLAB,
+                });
+                chunks.count += 1;
+                chunks.returned = 0;
+                Ok(true)
+            }
+            Err(status) if chunks.count == 0 => Err(status),
+            Err(status) => {
+                tracing::debug!(?status, chunks = chunks.count, "no more pinned memory");
+                chunks.most = chunks.count;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether as many have come back since the last one was added as a transfer needs at least to overlap
+    /// device and network: then one more is worth its price.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        let chunks = self.chunks.lock();
+        chunks.count < BUSY || chunks.returned >= BUSY
     }
 
     /// What to do whenever a chunk comes back; it must not enter the driver.
@@ -179,7 +235,7 @@ impl Ring {
     /// A free chunk, if there is one.
     #[must_use]
     pub fn take(self: &Arc<Self>) -> Option<Slot> {
-        let part = self.free.lock().pop()?;
+        let part = self.chunks.lock().free.pop()?;
         Some(Slot {
             part: ManuallyDrop::new(part),
             ring: Arc::clone(self),
@@ -211,7 +267,11 @@ impl Drop for Slot {
     fn drop(&mut self) {
         // SAFETY: taken once, here; the field is not used afterwards.
         let part = unsafe { ManuallyDrop::take(&mut self.part) };
-        self.ring.free.lock().push(part);
+        {
+            let mut chunks = self.ring.chunks.lock();
+            chunks.free.push(part);
+            chunks.returned += 1;
+        }
         if let Some(then) = self.ring.freed.get() {
             then();
         }

@@ -24,6 +24,9 @@ use crate::logging::Logging;
 
 /// After a spare worker died on its own: its driver would do it again.
 const SPARE_BACKOFF: Duration = Duration::from_secs(10);
+/// A spare worker that was taken is replaced so much later: loading the node's OpenCL takes processors that
+/// the session which has just been opened needs for its own beginning, and others' on the same machine.
+const REPLACE_AFTER: Duration = Duration::from_millis(250);
 /// Spare workers that are tried for one session before a fresh one is.
 const ATTEMPTS: usize = 3;
 
@@ -125,6 +128,14 @@ impl Workers {
         }
     }
 
+    fn replenish_after(&self, pause: Duration) {
+        let workers = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            workers.replenish();
+        });
+    }
+
     /// Replaces the spare workers: the drivers that they have loaded have changed.
     pub(super) fn retire_spares(&self) {
         for spare in std::mem::take(&mut self.0.state.lock().spares) {
@@ -157,7 +168,7 @@ impl Workers {
             state.sessions.insert(id, served);
             Opened { id, secret }
         };
-        self.replenish();
+        self.replenish_after(REPLACE_AFTER);
         Ok(opened)
     }
 
@@ -332,11 +343,7 @@ impl Workers {
         };
         log_end(worker, session, status);
         if was_spare {
-            let workers = self.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(SPARE_BACKOFF).await;
-                workers.replenish();
-            });
+            self.replenish_after(SPARE_BACKOFF);
         }
         self.0.reaped.notify_waiters();
     }

@@ -1,6 +1,6 @@
 //! Transfers through pinned chunks, for devices with memory of their own.
 //!
-//! Each device of a context has two rings of pinned chunks. A write gets credit for a chunk when the
+//! Each device of a context has two rings of pinned chunks, which get their chunks as they are needed. A write gets credit for a chunk when the
 //! chunk is free, receives into it, and enqueues a native write from it; its end frees the chunk. A read
 //! enqueues native reads into free chunks; a filled one goes to the lanes and is free when it was sent.
 //! So network and device copy overlap, and memory stays bounded.
@@ -31,14 +31,16 @@ use self::write::StagedWrite;
 pub(super) use self::write::write;
 use super::Transfer;
 use super::memory::Window;
+use crate::runtime::context::Context;
 use crate::runtime::event::{Event, Listener};
 use crate::runtime::pinned::{Ring, Slot};
+use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::session::Shared;
 use crate::worker::session::objects::Queue;
 use crate::worker::session::run::Runner;
 
 const CHUNK: u64 = BULK_CHUNK as u64;
-/// Chunks of each ring: 16 MiB a direction, device and context.
+/// Chunks of each ring at most: 16 MiB a direction, device and context.
 const SLOTS: usize = 16;
 
 /// The two rings of a device in a context, and who waits for their chunks.
@@ -50,11 +52,12 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Allocates and maps all chunks. Blocks.
+    /// Two rings without chunks.
     fn new(shared: &Arc<Shared>, queue: &Queue) -> Result<Arc<Rings>, Status> {
         let (context, device) = (queue.context.native()?, queue.native()?.device());
-        let up = Ring::new(context, device, SLOTS)?;
-        let down = Ring::new(context, device, SLOTS)?;
+        let mapping = Arc::new(NativeQueue::new(context, device, &[])?);
+        let up = Ring::new(Arc::clone(&mapping), SLOTS);
+        let down = Ring::new(mapping, SLOTS);
         let rings = Arc::new(Rings {
             up,
             down,
@@ -99,6 +102,23 @@ impl Rings {
         }
     }
 
+    /// The same, and gives the ring the chunks that it still lacks for them: how much credit there is bounds
+    /// what is on its way here. Bulk thread only.
+    fn serve_writes(&self) {
+        loop {
+            self.grant();
+            // It got no chunk.
+            let Some(first) = self.writes.lock().front().map(Arc::clone) else {
+                return;
+            };
+            match first.context().and_then(|context| self.up.grow(context)) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(status) => first.give_up(status, String::new()),
+            }
+        }
+    }
+
     /// A read stands in line, unless it does. Bulk thread only.
     fn line_up(&self, read: &Arc<StagedRead>) {
         if !read.set_lined_up(true) {
@@ -114,8 +134,11 @@ impl Rings {
                 return;
             };
             if read.wants_slot() {
-                let Some(slot) = self.down.take() else { return };
-                read.enqueue(Arc::new(slot));
+                match self.slot_for(&read) {
+                    Ok(Some(slot)) => read.enqueue(Arc::new(slot)),
+                    Ok(None) => return,
+                    Err(status) => read.give_up(status),
+                }
             }
             let again = read.wants_slot();
             read.set_lined_up(again);
@@ -125,6 +148,17 @@ impl Rings {
                 reads.push_back(read);
             }
         }
+    }
+
+    // A free chunk, or a new one if those that there are go round all the time.
+    fn slot_for(&self, read: &StagedRead) -> Result<Option<Slot>, Status> {
+        if let Some(slot) = self.down.take() {
+            return Ok(Some(slot));
+        }
+        if self.down.is_busy() && self.down.grow(read.context()?)? {
+            return Ok(self.down.take());
+        }
+        Ok(None)
     }
 }
 
@@ -147,6 +181,10 @@ impl Pieces {
         self.events.append(events);
         self.enqueued += 1;
     }
+}
+
+fn context(transfer: &Transfer) -> Result<&Context, Status> {
+    transfer.queue.context.native()
 }
 
 fn chunks(total: u64) -> u64 {

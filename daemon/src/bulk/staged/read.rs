@@ -16,6 +16,7 @@ use crate::bulk::Transfer;
 use crate::bulk::blocks::blocks;
 use crate::bulk::memory::Window;
 use crate::bulk::peers::{Running, Why, offer};
+use crate::runtime::context::Context;
 use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
 use crate::worker::session::run::{Runner, native_waits, watch};
@@ -88,6 +89,10 @@ impl StagedRead {
                 Err(status) => read.give_up(status),
             }
         });
+    }
+
+    pub(super) fn context(&self) -> Result<&Context, Status> {
+        super::context(&self.transfer)
     }
 
     pub(super) fn wants_slot(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::bulk::claims::Claims;
 use crate::bulk::lane::{LaneError, discard};
 use crate::bulk::peers::{Foreign, Origin, Running, Why};
 use crate::bulk::{Incoming, Transfer};
+use crate::runtime::context::Context;
 use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
 use crate::worker::session::run::{Runner, native_waits, watch};
@@ -79,11 +80,15 @@ impl StagedWrite {
             match Rings::of(shared, &write.transfer.queue) {
                 Ok(rings) => {
                     rings.writes.lock().push_back(write);
-                    rings.grant();
+                    rings.serve_writes();
                 }
                 Err(status) => write.give_up(status, String::new()),
             }
         });
+    }
+
+    pub(super) fn context(&self) -> Result<&Context, Status> {
+        super::context(&self.transfer)
     }
 
     pub(super) fn wants_slot(&self) -> bool {
@@ -140,7 +145,7 @@ impl StagedWrite {
         Ok(())
     }
 
-    fn give_up(&self, status: Status, message: String) {
+    pub(super) fn give_up(&self, status: Status, message: String) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.over, true) {
             return;
