@@ -58,6 +58,13 @@ impl Work {
         Self::Copy(Box::new((from, to, shape)))
     }
 
+    /// What it does while its time passes, before [`Work::run`]; only for commands that take time.
+    pub(crate) fn begin(&mut self) {
+        if let Self::Launch(launch) = self {
+            launch.begin();
+        }
+    }
+
     /// Does it; `CL_COMPLETE` or an error.
     pub(crate) fn run(&self) -> cl_int {
         match self {

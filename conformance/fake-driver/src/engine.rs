@@ -32,9 +32,11 @@ use crate::object::{Object, Ref};
 use crate::queue::Queue;
 use crate::{clock, control};
 
+/// The first nap; each is twice as long as the one before, because many engines may share few
+/// processors, and a device is to take none.
 const NAP: Duration = Duration::from_micros(50);
-/// Naps without work before the engine sleeps.
-const NAPS: u32 = 40;
+/// Naps without work before the engine sleeps: about 3 ms.
+const NAPS: u32 = 6;
 
 /// Counts ends of commands and user events: whether a look at waiting commands is worth while.
 static ENDS: AtomicU64 = AtomicU64::new(0);
@@ -184,8 +186,9 @@ impl Engine {
                 idle = 0;
                 continue;
             }
-            let nap = idle < NAPS;
-            MODE.store(if nap { NAPPING } else { ASLEEP }, Ordering::Relaxed);
+            let nap = (idle < NAPS).then(|| NAP * (1 << idle));
+            let mode = if nap.is_some() { NAPPING } else { ASLEEP };
+            MODE.store(mode, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             if !self.has_news() {
                 self.rest(nap);
@@ -195,15 +198,14 @@ impl Engine {
         }
     }
 
-    fn rest(&self, nap: bool) {
+    fn rest(&self, nap: Option<Duration>) {
         let timer = self
             .next_ns
             .map(|next| Duration::from_nanos(next.saturating_sub(clock::host_ns())));
         match (timer, nap) {
-            (Some(timer), true) => std::thread::park_timeout(timer.min(NAP)),
-            (Some(timer), false) => std::thread::park_timeout(timer),
-            (None, true) => std::thread::park_timeout(NAP),
-            (None, false) => std::thread::park(),
+            (Some(timer), Some(nap)) => std::thread::park_timeout(timer.min(nap)),
+            (Some(time), None) | (None, Some(time)) => std::thread::park_timeout(time),
+            (None, None) => std::thread::park(),
         }
     }
 
@@ -414,6 +416,7 @@ impl Engine {
             event.stamp(Moment::Started, start);
             event.advance(CL_RUNNING, &mut self.due);
         }
+        command.work.begin();
         self.step(command, line)
     }
 

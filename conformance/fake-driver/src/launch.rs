@@ -61,9 +61,26 @@ pub(crate) struct Launch {
     count: usize,
     /// Number of work-items of the second dimension.
     rows: usize,
+    /// Its rows are in the buffer.
+    drawn: bool,
 }
 
 impl Launch {
+    /// Draws its rows, as a device does: while the launch takes its time. Done at its end, the pages and
+    /// bytes of a large picture would take the processor's time on top of the device's.
+    pub(crate) fn begin(&mut self) {
+        if let Some(rule) = control::current().kernels.get(&self.kernel.signature.name) {
+            self.draw(rule);
+            self.drawn = true;
+        }
+    }
+
+    fn draw(&self, rule: &KernelRule) {
+        if let (Some(rows), Some(target)) = (&rule.rows, self.buffers.first()) {
+            rows.draw(target, &self.values, self.count, self.rows);
+        }
+    }
+
     /// Runs it, and what the configuration wants of kernels of its name.
     pub(crate) fn run(&self) -> cl_int {
         let kernels = &control::current().kernels;
@@ -73,8 +90,8 @@ impl Launch {
             if let Err(code) = obey(rule) {
                 return code.0;
             }
-            if let (Some(rows), Some(target)) = (&rule.rows, self.buffers.first()) {
-                rows.draw(target, &self.values, self.count, self.rows);
+            if !self.drawn {
+                self.draw(rule);
             }
         }
         if let Some(behaviour) = self.kernel.behaviour {
@@ -281,6 +298,7 @@ unsafe fn launch(
             first: range.offset[0],
             count: range.global[0],
             rows: range.global[1],
+            drawn: false,
         }))
     };
     // SAFETY: passed on.
