@@ -5,7 +5,6 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use causeway_proto::bulk::Header;
 use causeway_proto::command::{
@@ -14,6 +13,7 @@ use causeway_proto::command::{
 use causeway_proto::id::{EventId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
 use causeway_proto::preamble::{EVENT_LANE, Preamble, Purpose, Verdict};
+use common::cutter::Cutter;
 use common::{Daemon, Session, connect_as};
 use prost::bytes::Bytes;
 
@@ -93,9 +93,11 @@ fn both_may_dial_at_once() {
 fn the_dialling_end_may_hear_of_the_link_long_before_the_other() {
     let (one, other) = two();
     let (mut a, mut b) = (one.session(), other.session());
-    add(&mut a, &b, SECRET, &[&other.address], true);
-    // Longer than the other end lets a connection wait for the client's word.
-    std::thread::sleep(Duration::from_millis(1300));
+    let way = Cutter::before(&other);
+    add(&mut a, &b, SECRET, &[&way.address], true);
+    // Who is refused because the client's word does not come asks again.
+    way.accepted();
+    way.accepted();
     add(&mut b, &a, SECRET, &[], false);
     is_up(&mut a, 0);
     is_up(&mut b, 0);
@@ -107,14 +109,12 @@ fn the_address_that_leads_there_is_found_among_others() {
     let (mut a, mut b) = (one.session(), other.session());
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap().to_string();
-    let begun = Instant::now();
     // Nobody, somebody who says nothing, no address at all, the wrong node, the right one.
     let addresses = [&refused(), &silent, "::", &one.address, &other.address];
     add(&mut a, &b, SECRET, &addresses, true);
     add(&mut b, &a, SECRET, &[], false);
     is_up(&mut a, 0);
     is_up(&mut b, 0);
-    assert!(begun.elapsed() < Duration::from_secs(3));
 }
 
 #[test]
@@ -123,11 +123,9 @@ fn no_path_is_said_in_time_and_the_other_end_may_try() {
     let (mut a, mut b) = (one.session(), other.session());
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_address = silent.local_addr().unwrap().to_string();
-    let begun = Instant::now();
     add(&mut a, &b, SECRET, &[&refused(), &silent_address], true);
     add(&mut b, &a, SECRET, &[&one.address], false);
     let reason = is_down(&mut a, 0);
-    assert!(begun.elapsed() < Duration::from_secs(6));
     assert!(
         reason.contains(&silent_address) && reason.contains("refused"),
         "{reason}"
@@ -173,7 +171,6 @@ fn a_stranger_waits_a_little_and_holds_nobody_up() {
     let mut session = daemon.session();
     session.ping();
     let secret = SessionSecret(SECRET);
-    let begun = Instant::now();
     // Fewer than the connections from one address that the supervisor lets say nothing.
     let strangers: Vec<_> = (0..48)
         .map(|link| {
@@ -188,7 +185,6 @@ fn a_stranger_waits_a_little_and_holds_nobody_up() {
     for stranger in strangers {
         assert_eq!(stranger.join().unwrap(), Verdict::UnknownLink);
     }
-    assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 /// The other end of a link, played by the test.
@@ -264,6 +260,72 @@ fn nonsense_from_the_other_end_costs_the_link_and_nothing_else() {
 }
 
 #[test]
+fn who_is_at_the_other_end_of_one_link_speaks_for_no_mirror_of_another() {
+    const OTHER: u64 = LINK + 1;
+    let (one, other) = two();
+    let (mut a, b) = (one.session(), other.session());
+    add(&mut a, &b, SECRET, &[], false);
+    let (known, early) = (a.new_id(), a.new_id());
+    let mirror = |mirror| {
+        Kind::CreateMirror(CreateMirror {
+            mirror,
+            link: OTHER,
+        })
+    };
+    a.send(vec![mirror(known)]);
+    a.ping();
+    let mut peer = join(&one, &a);
+    is_up(&mut a, 0);
+    for event in [early, known] {
+        let word = Header::event(EventId(event), -5).encode();
+        peer.events.write_all(&word).unwrap();
+    }
+    is_down(&mut a, 1);
+    a.send(vec![mirror(early)]);
+    let context = a.context();
+    let (queue, buffer) = (a.queue(context, 0), a.buffer(context, 4, b""));
+    for event in [early, known] {
+        let after = a.write(queue, &[event], buffer, 0, b"here");
+        a.ping();
+        assert!(!a.heard.completions.contains_key(&after));
+        a.set(event, 0);
+        assert_eq!(a.wait(after).status, 0);
+    }
+}
+
+/// The worker's threads of this name.
+fn threads(session: &Session, name: &str) -> usize {
+    let tasks = format!("/proc/{}/task", session.worker());
+    let tasks = std::fs::read_dir(tasks).unwrap();
+    let names = tasks.map(|task| {
+        let comm = task.unwrap().path().join("comm");
+        std::fs::read_to_string(comm).unwrap_or_default()
+    });
+    names.filter(|comm| comm.trim() == name).count()
+}
+
+#[test]
+fn a_link_has_one_thread_that_dials() {
+    let (one, other) = two();
+    let (mut a, mut b) = (one.session(), other.session());
+    add(&mut a, &b, SECRET, &[&other.address], false);
+    add(&mut b, &a, SECRET, &[], false);
+    a.ping();
+    b.ping();
+    // The other end's attempt, which does not go on, is waited for.
+    let secret = SessionSecret(SECRET);
+    let begun = connect_as(&one.address, &preamble(&a, LINK, EVENT_LANE), &secret).unwrap();
+    for _ in 0..100 {
+        dial(&mut a);
+    }
+    a.ping();
+    assert_eq!(threads(&a, "link-dial"), 1);
+    drop(begun);
+    is_up(&mut a, 0);
+    is_up(&mut b, 0);
+}
+
+#[test]
 fn the_death_of_the_other_end_is_noticed() {
     let (one, other) = two();
     let (mut a, mut b) = (one.session(), other.session());
@@ -273,9 +335,7 @@ fn the_death_of_the_other_end_is_noticed() {
     is_up(&mut b, 0);
     let pid = rustix::process::Pid::from_raw(b.worker().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    let begun = Instant::now();
     is_down(&mut a, 1);
-    assert!(begun.elapsed() < Duration::from_secs(5));
     let context = a.context();
     let queue = a.queue(context, 0);
     let buffer = a.buffer(context, 4, b"here");
@@ -326,13 +386,7 @@ fn cut_inside_a_namespace() {
     is_up(&mut b, 0);
     // From here on nothing reaches the second node, and nobody says so.
     ip("route add blackhole 127.0.0.2/32 table local");
-    let cut = Instant::now();
     is_down(&mut a, 1);
-    assert!(
-        cut.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        cut.elapsed()
-    );
     a.ping();
 }
 
@@ -379,7 +433,7 @@ fn what_no_client_of_ours_says_of_links_ends_its_session() {
             order_only: false,
         })
     };
-    let mirror = |mirror| Kind::CreateMirror(CreateMirror { mirror });
+    let mirror = |mirror| Kind::CreateMirror(CreateMirror { mirror, link: 0 });
     let bad = [
         vec![add(&|l| l.link = 0)],
         vec![add(&|l| l.secret = Bytes::from_static(&[1; 31]))],

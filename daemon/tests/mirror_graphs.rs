@@ -109,11 +109,12 @@ impl Graph {
             return *mirror;
         }
         let mirror = sites[on].session.new_id();
-        self.unsent[on].push(Kind::CreateMirror(CreateMirror { mirror }));
+        let link = if from == on { 0 } else { link(from, on) };
+        self.unsent[on].push(Kind::CreateMirror(CreateMirror { mirror, link }));
         self.unsent[from].push(Kind::TellEvent(TellEvent {
             event: id,
             mirror,
-            link: if from == on { 0 } else { link(from, on) },
+            link,
             order_only: false,
         }));
         self.mirrors.insert((event, on), mirror);

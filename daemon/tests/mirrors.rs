@@ -55,8 +55,10 @@ impl Site {
 
     fn mirror(&mut self) -> u64 {
         let mirror = self.session.new_id();
-        self.session
-            .send(vec![Kind::CreateMirror(CreateMirror { mirror })]);
+        self.session.send(vec![Kind::CreateMirror(CreateMirror {
+            mirror,
+            link: LINK,
+        })]);
         mirror
     }
 
@@ -258,8 +260,10 @@ fn a_word_may_come_before_the_mirror() {
     let after = b.command(&[known]);
     // Words of one link come in their order.
     assert_eq!(b.status(after), 0);
-    b.session
-        .send(vec![Kind::CreateMirror(CreateMirror { mirror: early })]);
+    b.session.send(vec![Kind::CreateMirror(CreateMirror {
+        mirror: early,
+        link: LINK,
+    })]);
     let dependent = b.command(&[early]);
     assert_eq!(b.status(dependent), 0);
 }

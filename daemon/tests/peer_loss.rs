@@ -4,14 +4,13 @@ mod common;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::net::TcpStream;
 use std::time::Instant;
 
 use causeway_proto::bulk::{Header, Kind};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
+use common::cutter::Cutter;
 use common::bulk::pattern;
 use common::site::{STAGED, Site, linked, site, transfer};
 use common::{Daemon, linear};
@@ -166,50 +165,6 @@ fn kill(site: &Site) {
         rustix::process::Signal::KILL,
     )
     .unwrap();
-}
-
-/// A relay on the way to a daemon, which cuts everything after so many bytes.
-struct Cutter {
-    address: String,
-    left: Arc<AtomicI64>,
-}
-
-impl Cutter {
-    fn before(daemon: &Daemon) -> Cutter {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (left, target) = (Arc::new(AtomicI64::new(i64::MAX)), daemon.address.clone());
-        let shared = Arc::clone(&left);
-        std::thread::spawn(move || {
-            for near in listener.incoming() {
-                let near = near.unwrap();
-                let far = TcpStream::connect(&target).unwrap();
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let left = Arc::clone(&shared);
-                    std::thread::spawn(move || pass(&from, &to, &left));
-                }
-            }
-        });
-        Cutter { address, left }
-    }
-
-    fn cut_after(&self, bytes: i64) {
-        self.left.store(bytes, Ordering::SeqCst);
-    }
-}
-
-fn pass(mut from: &TcpStream, mut to: &TcpStream, left: &AtomicI64) {
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(got @ 1..) = from.read(&mut bytes) {
-        if left.fetch_sub(got as i64, Ordering::SeqCst) < got as i64
-            || to.write_all(&bytes[..got]).is_err()
-        {
-            break;
-        }
-    }
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
 }
 
 #[test]

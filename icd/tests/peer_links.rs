@@ -158,6 +158,7 @@ fn without_a_path_the_client_carries_and_remembers_it() {
         }
     };
     assert_eq!(peer::route(&one.session, &other.session), Route::ViaClient);
+    assert!(matches!(other.next(), Kind::DropLink(drop) if drop.link == link.0));
     for end in [&mut one, &mut other] {
         let add = end.added();
         assert_eq!((add.link, add.dial), (anew.0, false));
@@ -188,11 +189,13 @@ fn transfers_that_were_begun_are_carried_when_the_path_is_given_up() {
 #[test]
 fn a_lost_session_ends_its_transfers_for_the_other_end() {
     let (mut one, mut other) = (End::open(41), End::open(42));
-    linked(&mut one, &mut other);
+    let link = linked(&mut one, &mut other);
     let transfer = EventId(8);
     peer::begin_transfer(transfer, &one.session, &other.session, 100);
     one.worker.die();
     assert_eq!(other.word(), Header::cancel(transfer, -2));
+    // And forgets the link, which may be named once more.
+    assert!(matches!(other.next(), Kind::DropLink(drop) if drop.link == link.0));
     assert!(peer::link(&one.session, &other.session).is_err());
     // One that is begun too late for the loss to be told.
     let late = EventId(9);

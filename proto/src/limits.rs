@@ -15,10 +15,14 @@ pub const INLINE_CONTENTS: usize = 32 << 10;
 /// A bulk chunk's payload.
 pub const BULK_CHUNK: usize = 1 << 20;
 
+/// Places in which bytes of one transfer may have come with gaps between them. A sender takes chunks in their
+/// order, so only those that are under way at one time can change places.
+pub const MAX_SPANS: usize = 256;
+
 /// Bulk connections of one session.
 pub const MAX_BULK_CONNECTIONS: u32 = 8;
 
-/// Links that one session may ever be told of.
+/// Links of one session at a time.
 pub const MAX_LINKS: usize = 1024;
 
 /// Addresses under which the other end of a link may be looked for.

@@ -9,7 +9,8 @@
 pub enum WireVersion {
     /// 2026-11: the first.
     V1 = 1,
-    /// 2026-11: contexts of several nodes: links between workers, mirrors of events.
+    /// 2026-11: contexts of several nodes: links between workers, made and dropped, and mirrors of
+    /// events.
     V2 = 2,
 }
 

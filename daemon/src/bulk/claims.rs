@@ -1,10 +1,12 @@
 //! Which bytes of an incoming transfer have been granted, announced and received.
 //!
 //! Pure. Invariant: no byte is claimed twice and none beyond the credit, so when all have arrived
-//! nobody is still receiving.
+//! nobody is still receiving. What has come lies in few spans, so the account is small and quick.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+
+use causeway_proto::limits::MAX_SPANS;
 
 /// The account of one transfer.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(super) enum Refused {
     BeyondCredit(u64),
     #[error("bytes from {0} came twice")]
     Twice(u64),
+    #[error("bytes came in too many places at once, at last at {0}")]
+    Scattered(u64),
 }
 
 impl Claims {
@@ -62,10 +66,15 @@ impl Claims {
         {
             return Err(Refused::Twice(offset));
         }
+        let joins_before = before.is_some_and(|(_, before_end)| before_end == offset);
+        let joins = joins_before || self.claimed.contains_key(&end);
+        if !joins && self.claimed.len() >= MAX_SPANS {
+            return Err(Refused::Scattered(offset));
+        }
         let mut start = offset;
         let mut stop = end;
-        if let Some((before_start, before_end)) = before
-            && before_end == offset
+        if let Some((before_start, _)) = before
+            && joins_before
         {
             self.claimed.remove(&before_start);
             start = before_start;
@@ -101,6 +110,21 @@ mod tests {
         assert_eq!(claims.claimed.len(), 1);
         assert!(!claims.arrive(20));
         assert!(claims.arrive(10));
+    }
+
+    #[test]
+    fn scattered_bytes_are_refused_and_cost_no_more_than_the_spans() {
+        let mut claims = Claims::new(1 << 24);
+        claims.grant(1 << 24);
+        let places = (0..).map(|n| n * 2);
+        let refused = places.clone().find(|&at| claims.claim(at, 1).is_err());
+        assert_eq!(refused, Some(2 * MAX_SPANS as u64));
+        assert_eq!(claims.claim(1 << 20, 1), Err(Refused::Scattered(1 << 20)));
+        assert_eq!(claims.claimed.len(), MAX_SPANS);
+        // What joins is taken, and makes room.
+        assert_eq!(claims.claim(1, 1), Ok(()));
+        assert_eq!(claims.claim(1 << 20, 1), Ok(()));
+        assert_eq!(claims.claim((1 << 20) + 1, 9), Ok(()));
     }
 
     proptest! {

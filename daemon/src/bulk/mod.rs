@@ -65,6 +65,9 @@ use crate::worker::session::{Shared, broken, spawn};
 const MAKING: Duration = Duration::from_secs(60);
 const REPLACING: Duration = Duration::from_secs(10);
 
+/// Why nothing goes over a link that the client has dropped.
+const DROPPED: &str = "its other end is gone";
+
 /// A worker's path to itself, for transfers between two platforms of a node.
 const OWN: LinkId = LinkId(0);
 
@@ -269,6 +272,22 @@ impl Engine {
         if path.via_client(&self.outgoing) {
             self.say_again(&path);
         }
+    }
+
+    /// The client has dropped a link: its transfers end, those that are still to come too.
+    pub(crate) fn drop_path(&self, link: LinkId) {
+        let Some(path) = self.paths.lock().remove(&link) else {
+            return;
+        };
+        let unsent = path.give_up_for_good(DROPPED);
+        let why = Why {
+            status: Status::DEVICE_NOT_AVAILABLE,
+            message: DROPPED.to_owned(),
+        };
+        for running in self.peers.lost(link, &why) {
+            running.stop(why.clone());
+        }
+        unsent.discard();
     }
 
     /// A command that will not run: if somebody holds bytes for it, or waits for them, they hear of it.

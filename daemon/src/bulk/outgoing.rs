@@ -63,19 +63,34 @@ impl Outgoing {
         true
     }
 
-    /// A mapped read, cut into chunks as lanes ask for them.
-    pub(super) fn mapped(&self, read: Arc<DirectRead>) {
-        self.state.lock().data.push_back(Data::Mapped(read));
+    /// A mapped read, cut into chunks as lanes ask for them. What will not be sent, for there are no lanes
+    /// any more: to be discarded.
+    #[must_use]
+    pub(super) fn mapped(&self, read: Arc<DirectRead>) -> Unsent {
+        let unsent = self.data(Data::Mapped(read));
         self.wake.notify_all();
+        unsent
     }
 
-    /// A chunk that the device has filled.
-    pub(super) fn staged(&self, chunk: StagedChunk) {
-        self.state.lock().data.push_back(Data::Staged(chunk));
+    /// A chunk that the device has filled; as [`Outgoing::mapped`].
+    #[must_use]
+    pub(super) fn staged(&self, chunk: StagedChunk) -> Unsent {
+        let unsent = self.data(Data::Staged(chunk));
         self.wake.notify_one();
+        unsent
     }
 
-    /// Lanes end when they ask next.
+    // What nobody takes is not kept: it would keep its transfer, and that this queue.
+    fn data(&self, data: Data) -> Unsent {
+        let mut state = self.state.lock();
+        if state.stopping {
+            return Unsent(VecDeque::from([data]));
+        }
+        state.data.push_back(data);
+        Unsent(VecDeque::new())
+    }
+
+    /// Lanes end when they ask next, and nothing more is queued.
     pub(super) fn stop(&self) {
         self.state.lock().stopping = true;
         self.wake.notify_all();

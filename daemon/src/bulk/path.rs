@@ -62,6 +62,13 @@ impl Path {
         }
     }
 
+    /// Of a link that the client has dropped.
+    pub(crate) fn dropped(id: LinkId) -> Path {
+        let path = Path::new(id);
+        drop(path.give_up_for_good(super::DROPPED));
+        path
+    }
+
     pub(crate) fn id(&self) -> LinkId {
         self.id
     }
@@ -149,6 +156,13 @@ impl Path {
         };
         route.change(Way::Lost(message.clone()));
         Some(message)
+    }
+
+    /// There will be no way any more: its lanes end, and nothing is queued from now on. What was.
+    pub(super) fn give_up_for_good(&self, message: &str) -> Unsent {
+        self.stop();
+        self.route.lock().change(Way::Lost(message.to_owned()));
+        self.own.break_off()
     }
 
     /// Why it was given up.

@@ -10,7 +10,7 @@ use causeway_proto::id::EventId;
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
-use super::outgoing::Outgoing;
+use super::outgoing::{Outgoing, Unsent};
 use super::peers::{Far, Foreign, Heard, Origin, Running, Why, credit};
 use crate::worker::session::Shared;
 use crate::worker::session::command::Command;
@@ -85,12 +85,13 @@ impl Transfer {
     }
 
     /// Something for the queue by which its bytes leave.
-    pub(super) fn put(&self, put: impl FnOnce(&Outgoing)) {
+    pub(super) fn put(&self, put: impl FnOnce(&Outgoing) -> Unsent) {
         let client = &self.shared.bulk.outgoing;
-        match &self.far {
+        let unsent = match &self.far {
             Some(far) => far.path.put(client, put),
             None => put(client),
-        }
+        };
+        unsent.discard();
     }
 
     /// The other end may send bytes up to `to`.

@@ -4,7 +4,10 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod bulk;
+pub mod cutter;
+mod links;
 pub mod site;
+mod wire;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,18 +16,16 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
 use causeway_proto::command::{command::Kind, *};
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{Client as Who, GetInventoryRequest, Inventory, OpenSessionRequest};
-use causeway_proto::id::{EventId, SessionId, SessionSecret};
-use causeway_proto::preamble::{
-    GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
-};
-use causeway_proto::region::Region;
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::preamble::Purpose;
 use causeway_proto::version::WireVersion;
 use prost::Message;
 use prost::bytes::Bytes;
+
+pub use self::wire::*;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 const LOOPBACK: &str = "127.0.0.1:0";
@@ -195,19 +196,6 @@ impl Session {
 
     pub fn id(&self) -> SessionId {
         self.id
-    }
-
-    /// The next thing that is said about a link, after so many that were said before.
-    pub fn link_state(&mut self, link: u64, after: usize) -> LinkState {
-        let until = Instant::now() + LIMIT;
-        loop {
-            let mut of = self.heard.links.iter().filter(|s| s.link == link);
-            if let Some(state) = of.nth(after) {
-                return state.clone();
-            }
-            assert!(Instant::now() < until, "nothing is said about link {link}");
-            assert!(self.hear(), "the session ended");
-        }
     }
 
     pub fn new_id(&mut self) -> u64 {
@@ -428,102 +416,6 @@ impl Session {
         })]);
     }
 
-    // ---- links -----------------------------------------------------------
-
-    /// Tells both workers of a link between them; `self` dials `address` of the other one's daemon.
-    pub fn link(&mut self, other: &mut Session, address: &str) -> u64 {
-        let link = self.new_id();
-        let tell = |session: &mut Session, peer: SessionId, address: &str, dial| {
-            session.send(vec![Kind::AddLink(AddLink {
-                link,
-                session: Bytes::copy_from_slice(&peer.0),
-                secret: Bytes::from_static(&[7; 32]),
-                addresses: vec![address.to_owned()],
-                dial,
-            })]);
-        };
-        let (own, peer) = (self.id, other.id);
-        tell(other, own, "", false);
-        tell(self, peer, address, true);
-        link
-    }
-
-    /// Waits until the worker's last word is that the link is up, or is not.
-    pub fn hears_of_link(&mut self, link: u64, up: bool) -> LinkState {
-        let until = Instant::now() + LIMIT;
-        loop {
-            let last = self.heard.links.iter().rfind(|state| state.link == link);
-            if let Some(state) = last.filter(|state| state.up == up) {
-                return state.clone();
-            }
-            assert!(Instant::now() < until, "link {link} stays as it is");
-            assert!(self.hear(), "the session ended");
-        }
-    }
-
-    pub fn dial(&mut self, link: u64) {
-        self.send(vec![Kind::DialLink(DialLink { link })]);
-    }
-
-    pub fn route_via_client(&mut self, link: u64) {
-        self.send(vec![Kind::RouteViaClient(RouteViaClient { link })]);
-    }
-
-    /// A mirror here of an event of `other`'s.
-    pub fn mirror_of(&mut self, event: u64, other: &mut Session, link: u64) -> u64 {
-        let mirror = self.new_id();
-        self.send(vec![Kind::CreateMirror(CreateMirror { mirror })]);
-        other.send(vec![Kind::TellEvent(TellEvent {
-            event,
-            mirror,
-            link,
-            order_only: false,
-        })]);
-        mirror
-    }
-
-    /// The end of a transfer that receives; its event names the transfer.
-    pub fn receive(&mut self, queue: u64, wait: &[u64], target: (u64, Region), link: u64) -> u64 {
-        let event = self.new_id();
-        self.receive_as(event, queue, wait, target, link);
-        event
-    }
-
-    /// The same with an event that was named before.
-    pub fn receive_as(
-        &mut self,
-        event: u64,
-        queue: u64,
-        wait: &[u64],
-        (buffer, region): (u64, Region),
-        link: u64,
-    ) {
-        let operation = enqueue::Operation::ReceiveRegion(ReceiveRegion {
-            buffer,
-            region: Some(region.to_wire()),
-            link,
-        });
-        self.enqueue_as(event, queue, wait, operation);
-    }
-
-    /// The end that sends.
-    pub fn send_region(
-        &mut self,
-        queue: u64,
-        wait: &[u64],
-        (buffer, region): (u64, Region),
-        transfer: u64,
-        link: u64,
-    ) -> u64 {
-        let operation = enqueue::Operation::SendRegion(SendRegion {
-            buffer,
-            region: Some(region.to_wire()),
-            transfer,
-            link,
-        });
-        self.enqueue(queue, wait, operation)
-    }
-
     // ---- work ------------------------------------------------------------
 
     pub fn enqueue(&mut self, queue: u64, wait: &[u64], operation: enqueue::Operation) -> u64 {
@@ -573,120 +465,6 @@ impl Session {
         assert_eq!(completion.status, 0, "{}", completion.message);
         completion.contents
     }
-}
-
-pub fn linear(offset: u64, length: u64) -> Region {
-    Region::linear(offset, length).unwrap()
-}
-
-pub fn write(buffer: u64, region: Region, bytes: Option<&[u8]>) -> enqueue::Operation {
-    enqueue::Operation::WriteBuffer(WriteBuffer {
-        buffer,
-        region: Some(region.to_wire()),
-        contents: bytes.map(Bytes::copy_from_slice).unwrap_or_default(),
-        bulk: bytes.is_none(),
-    })
-}
-
-pub fn read(buffer: u64, region: Region, bulk: bool) -> enqueue::Operation {
-    enqueue::Operation::ReadBuffer(ReadBuffer {
-        buffer,
-        region: Some(region.to_wire()),
-        bulk,
-    })
-}
-
-pub fn launch(
-    kernel: u64,
-    args: Vec<kernel_arg::Value>,
-    global: &[u64],
-    local: &[u64],
-) -> enqueue::Operation {
-    enqueue::Operation::NdRange(NdRange {
-        kernel,
-        args: args
-            .into_iter()
-            .enumerate()
-            .map(|(index, value)| KernelArg {
-                index: index as u32,
-                value: Some(value),
-            })
-            .collect(),
-        global: global.to_vec(),
-        offset: vec![],
-        local: local.to_vec(),
-    })
-}
-
-pub fn plain(bytes: &[u8]) -> kernel_arg::Value {
-    kernel_arg::Value::Plain(Bytes::copy_from_slice(bytes))
-}
-
-pub fn memory(buffer: u64) -> kernel_arg::Value {
-    kernel_arg::Value::Memory(buffer)
-}
-
-fn connect(
-    address: &str,
-    session: SessionId,
-    secret: &SessionSecret,
-    purpose: Purpose,
-    lane: u8,
-) -> TcpStream {
-    let preamble = Preamble {
-        purpose,
-        lane,
-        session,
-        link: 0,
-    };
-    connect_as(address, &preamble, secret).unwrap()
-}
-
-/// A connection that has proved the secret, or why the node refused it.
-pub fn connect_as(
-    address: &str,
-    preamble: &Preamble,
-    secret: &SessionSecret,
-) -> Result<TcpStream, Verdict> {
-    let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_nodelay(true).unwrap();
-    socket.set_read_timeout(Some(LIMIT)).unwrap();
-    let preamble = preamble.encode();
-    socket.write_all(&preamble).unwrap();
-    let mut greeting = [0; GREETING];
-    socket.read_exact(&mut greeting).unwrap();
-    let greeting = Greeting::decode(&greeting).unwrap();
-    if greeting.verdict != Verdict::Welcome {
-        return Err(greeting.verdict);
-    }
-    let ours = client_proof(secret, &preamble, &greeting.nonce);
-    socket.write_all(&ours).unwrap();
-    let mut proof = [0; GREETING];
-    socket.read_exact(&mut proof[..WORKER_PROOF]).unwrap();
-    let theirs = std::array::from_fn(|i| proof[i]);
-    if check_worker_proof(secret, &preamble, &greeting.nonce, &ours, &theirs) {
-        return Ok(socket);
-    }
-    Err(Greeting::decode(&proof).unwrap().verdict)
-}
-
-/// Reads one bulk header.
-pub fn bulk_header(lane: &mut TcpStream) -> Header {
-    let mut bytes = [0; HEADER];
-    lane.read_exact(&mut bytes).expect("a bulk header");
-    Header::decode(&bytes).unwrap()
-}
-
-/// Sends a piece of a transfer.
-pub fn bulk_data(lane: &mut TcpStream, transfer: u64, offset: u64, bytes: &[u8]) {
-    let header = Header {
-        kind: Bulk::Data,
-        transfer: EventId(transfer),
-        offset,
-        length: bytes.len() as u32,
-    };
-    lane.write_all(&header.encode()).unwrap();
-    lane.write_all(bytes).unwrap();
 }
 
 impl Session {

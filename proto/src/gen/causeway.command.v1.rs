@@ -13,7 +13,7 @@ pub struct CommandBatch {
 pub struct Command {
     #[prost(
         oneof = "command::Kind",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
     )]
     pub kind: ::core::option::Option<command::Kind>,
 }
@@ -62,6 +62,8 @@ pub mod command {
         CreateMirror(super::CreateMirror),
         #[prost(message, tag = "20")]
         TellEvent(super::TellEvent),
+        #[prost(message, tag = "21")]
+        DropLink(super::DropLink),
     }
 }
 /// The client will not name this object again. Work that already names it is not disturbed.
@@ -298,6 +300,14 @@ pub struct RouteViaClient {
     #[prost(uint64, tag = "1")]
     pub link: u64,
 }
+/// The other end is lost, or nothing needs the link any more: its connections end, and so do its transfers.
+/// Commands that still name it are refused as those of a link that broke.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DropLink {
+    #[prost(uint64, tag = "1")]
+    pub link: u64,
+}
 /// Stands here for an event of another site. Ended by the peer's word (bulk header of kind Event) or by
 /// SetUserEventStatus, whichever is first; the second changes nothing.
 #[allow(clippy::all)]
@@ -305,6 +315,9 @@ pub struct RouteViaClient {
 pub struct CreateMirror {
     #[prost(uint64, tag = "1")]
     pub mirror: u64,
+    /// whose other end may speak of it; 0: only the client and this worker itself may
+    #[prost(uint64, tag = "2")]
+    pub link: u64,
 }
 /// When the event ends, or if it has ended, the mirror at the other end of the link is told.
 #[allow(clippy::all)]

@@ -71,6 +71,7 @@ pub(crate) fn apply(
         Some(Wire::AddLink(add)) => super::links::add(shared, add),
         Some(Wire::DialLink(dial)) => super::links::dial(shared, &dial),
         Some(Wire::RouteViaClient(route)) => super::links::route_via_client(shared, &route),
+        Some(Wire::DropLink(drop)) => super::links::drop_link(shared, &drop),
         Some(Wire::CreateMirror(create)) => super::mirrors::create(shared, &create),
         Some(Wire::TellEvent(tell)) => super::mirrors::tell(shared, &tell),
         None => Err(Violation::Malformed("a command of no known kind")),
@@ -150,10 +151,7 @@ fn path_of(shared: &Arc<Shared>, enqueue: &Enqueue) -> Result<Option<Arc<Path>>,
     let Some(link) = link_of(enqueue) else {
         return Ok(None);
     };
-    if !shared.links.knows(link) {
-        return Err(Violation::Unknown(format!("{link:?}")));
-    }
-    Ok(Some(shared.bulk.path(shared, link)))
+    Ok(Some(super::links::path(shared, link)?))
 }
 
 fn waited_for(core: &Core, wait: &[u64]) -> Result<Vec<Arc<Command>>, Violation> {

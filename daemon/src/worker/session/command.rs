@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use causeway_proto::bulk::Header;
 use causeway_proto::command::Completion;
-use causeway_proto::id::EventId;
+use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
@@ -32,8 +32,8 @@ const OPEN: i32 = 1;
 pub(crate) enum Kind {
     /// The client's own event.
     User,
-    /// Stands for an event of another site.
-    Mirror,
+    /// Stands for an event of another site, whose worker speaks over this link; 0: no other one may.
+    Mirror(LinkId),
     /// A command that brings nothing back.
     Plain,
     /// A read whose bytes ride in the completion.
@@ -58,6 +58,8 @@ pub(crate) enum To {
     Here(Arc<Shared>),
     /// At the other end of a link.
     Peer(Arc<Link>),
+    /// At the other end of a link that was dropped: nobody hears of it.
+    Nobody,
 }
 
 impl Tell {
@@ -74,6 +76,7 @@ impl Tell {
         match self.to {
             To::Here(shared) => mirrors::resolve(&shared, self.mirror, status),
             To::Peer(link) => link.say(Header::event(self.mirror, status.0)),
+            To::Nobody => {}
         }
     }
 }
@@ -125,12 +128,17 @@ impl Command {
 
     /// Whether the client ends it.
     pub(crate) fn is_user_event(&self) -> bool {
-        matches!(self.kind, Kind::User | Kind::Mirror)
+        matches!(self.kind, Kind::User | Kind::Mirror(_))
     }
 
     /// Whether others than the client may end it, too.
     pub(crate) fn is_mirror(&self) -> bool {
-        self.kind == Kind::Mirror
+        matches!(self.kind, Kind::Mirror(_))
+    }
+
+    /// Whether it is one of which the other end of this link may speak; of 0, this worker itself.
+    pub(crate) fn is_mirror_of(&self, link: LinkId) -> bool {
+        matches!(self.kind, Kind::Mirror(of) if of == link || link.0 == 0)
     }
 
     /// Has a mirror told of the end, at once if it has come.

@@ -257,7 +257,10 @@ impl Sequence {
             return Ok(done);
         }
         let done = next_id();
-        site.send(Kind::CreateMirror(CreateMirror { mirror: done }))?;
+        site.send(Kind::CreateMirror(CreateMirror {
+            mirror: done,
+            link: 0,
+        }))?;
         site.send(Kind::SetUserEventStatus(SetUserEventStatus {
             event: done,
             status: 0,

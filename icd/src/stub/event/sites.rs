@@ -149,12 +149,16 @@ impl Event {
     }
 
     fn mirror_on(&self, site: &Arc<Site>, order_only: bool) -> ClResult<u64> {
+        let owner = self.site();
+        // Told to both ends before either names it.
+        let link = owner.and_then(|owner| peer::link(owner.link(), site.link()).ok());
         let mirror = next_id();
-        site.send(Kind::CreateMirror(CreateMirror { mirror }))?;
+        site.send(Kind::CreateMirror(CreateMirror {
+            mirror,
+            link: link.map_or(0, |link| link.0),
+        }))?;
         // Whatever becomes of the direct word, the client tells the mirror as well.
-        if let Some(owner) = self.site()
-            && let Ok(link) = peer::link(owner.link(), site.link())
-        {
+        if let (Some(owner), Some(link)) = (owner, link) {
             let _ = owner.send(Kind::TellEvent(TellEvent {
                 event: self.id.0,
                 mirror,

@@ -6,8 +6,9 @@
 //!
 //! What it is not: it moves no byte (the transport's relay does) and waits for nothing. Invariants: a link
 //! has been told to both workers before anybody gets its id, so whatever names it comes later on the wire;
-//! and every transfer that was begun and is not over is known here, so that its other end hears of it when
-//! a session is lost.
+//! every transfer that was begun and is not over is known here, so that its other end hears of it when
+//! a session is lost; and a worker keeps no link to a session that is lost. A command may name such a link
+//! still: the worker knows the names of links that it was told to drop.
 //!
 //! One lock holds all of it; under it commands are only appended, and nobody is called.
 #![forbid(unsafe_code)]
@@ -19,7 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use causeway_proto::command::{self, AddLink, DialLink, LinkState, RouteViaClient, command::Kind};
+use causeway_proto::command::{
+    self, AddLink, DialLink, DropLink, LinkState, RouteViaClient, command::Kind,
+};
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
@@ -186,7 +189,12 @@ impl Peers {
             .try_fill_bytes(&mut secret)
             .map_err(|_| Status::OUT_OF_RESOURCES)?;
         for end in [0, 1] {
-            link.add(end, &secret, !hopeless && end == dialler)?;
+            if let Err(status) = link.add(end, &secret, !hopeless && end == dialler) {
+                for told in 0..end {
+                    link.drop_at(told);
+                }
+                return Err(status);
+            }
         }
         if hopeless {
             link.route_via_client();
@@ -279,6 +287,10 @@ impl Peers {
         let gone = self.links.extract_if(|_, link| link.end_of(end).is_some());
         let gone: Vec<Link> = gone.map(|(_, link)| link).collect();
         for link in &gone {
+            // Of the two, who is there still shall not keep it.
+            for end in [0, 1] {
+                link.drop_at(end);
+            }
             by_ends.remove(&key(&link.ends[0], &link.ends[1]));
             for transfer in link.open.keys() {
                 transfers.remove(transfer);
@@ -332,6 +344,12 @@ impl Link {
             // As for dialling.
             let _ = self.post(end, Kind::RouteViaClient(route));
         }
+    }
+
+    fn drop_at(&self, end: End) {
+        let drop = DropLink { link: self.id.0 };
+        // As for dialling.
+        let _ = self.post(end, Kind::DropLink(drop));
     }
 
     fn carry(&self, transfer: EventId, open: Open) {

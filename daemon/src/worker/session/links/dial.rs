@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use causeway_proto::limits::LINK_LANES;
+use causeway_proto::limits::{LINK_LANES, MAX_LINKS};
 use causeway_proto::preamble::{
     BadPreamble, EVENT_LANE, GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF,
     check_worker_proof, client_proof,
@@ -38,6 +38,8 @@ const STAGGER: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_millis(50);
 /// Characters of what is said about one address.
 const MAX_REASON: usize = 200;
+/// Threads that make connections, above which no further link is dialled.
+const MOST_THREADS: usize = 2 * MAX_LINKS;
 /// How many of a name's addresses are tried.
 const OF_ONE_NAME: usize = 4;
 
@@ -76,25 +78,47 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-/// Dials in the background; the client hears how it went.
+/// Dials in the background, unless that goes on already; the client hears how it went.
 pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
+    if !link.engage() {
+        return;
+    }
+    let failed = |reason| link.not_made(shared, Instant::now(), reason);
+    let Some(running) = shared.links.diallers.enter() else {
+        return failed("too many connections are being made".to_owned());
+    };
     let (own, of) = (Arc::clone(shared), Arc::clone(link));
     let started = std::thread::Builder::new()
         .name("link-dial".into())
-        .spawn(move || run(&own, &of));
+        .spawn(move || run(&own, &of, &running));
     if let Err(error) = started {
-        link.not_made(shared, Instant::now(), format!("no thread: {error}"));
+        failed(format!("no thread: {error}"));
     }
 }
 
-fn run(shared: &Arc<Shared>, link: &Arc<Link>) {
+fn run(shared: &Arc<Shared>, link: &Arc<Link>, running: &Running) {
     let until = Instant::now() + LATE;
     if !link.begin_dial(until) {
         return;
     }
-    match dial(link) {
-        Ok(connections) => link.come_up(shared, connections),
+    match dial(link, running) {
+        Ok(connections) => link.dialled(shared, connections),
         Err(reason) => link.not_made(shared, until, reason),
+    }
+}
+
+/// Counts the threads that make connections, so that a client that adds and drops links has no more of them
+/// than one that keeps them.
+#[derive(Default)]
+pub(super) struct Diallers(Arc<()>);
+
+/// One of the counted threads, until it ends.
+#[derive(Clone)]
+struct Running(#[allow(dead_code, reason = "it counts by being there")] Arc<()>);
+
+impl Diallers {
+    fn enter(&self) -> Option<Running> {
+        (Arc::strong_count(&self.0) <= MOST_THREADS).then(|| Running(Arc::clone(&self.0)))
     }
 }
 
@@ -116,7 +140,7 @@ impl Drop for Over {
 }
 
 /// All connections, or why there are none.
-fn dial(link: &Arc<Link>) -> Result<Connections, String> {
+fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
     let begun = Instant::now();
     let mut until = begun + REACH;
     let (sender, news) = mpsc::channel();
@@ -132,6 +156,7 @@ fn dial(link: &Arc<Link>) -> Result<Connections, String> {
                     news: sender.clone(),
                     over: Arc::clone(&over.0),
                     begun,
+                    _running: running.clone(),
                 };
                 match asking.start() {
                     Ok(()) => asked += 1,
@@ -185,6 +210,7 @@ struct Asking {
     news: mpsc::Sender<News>,
     over: Arc<AtomicBool>,
     begun: Instant,
+    _running: Running,
 }
 
 impl Asking {

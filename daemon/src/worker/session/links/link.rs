@@ -4,7 +4,7 @@
 //! lanes. When both ends dial, the attempt of the one with the smaller session id counts: that one takes no
 //! connection while it dials, and dials only when none of the other's attempts is under way.
 //!
-//! Invariant: at most one set of connections is up, and what is told of the link, to the client and to the
+//! Invariant: at most one thread dials, and who is asked to dial tells that the link is up, or is not; at most one set of connections is up, and what is told of the link, to the client and to the
 //! bulk engine, is told in the order in which it happened.
 #![forbid(unsafe_code)]
 
@@ -46,10 +46,19 @@ pub(crate) struct Link {
 
 struct State {
     path: Path,
-    dialling: bool,
+    dialler: Dialler,
     incoming: Incoming,
     // Counts the times that the link came up.
     incarnation: u64,
+}
+
+/// This end's one thread that makes connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dialler {
+    Nobody,
+    /// It is there and waits for an attempt of the other end to be over.
+    Waits,
+    Dials,
 }
 
 enum Path {
@@ -58,6 +67,8 @@ enum Path {
     Up(Up),
     Down,
     ViaClient,
+    /// The client has taken the link back.
+    Dropped,
 }
 
 struct Up {
@@ -111,7 +122,7 @@ impl Link {
             leads: own.0 < peer.0,
             state: Mutex::new(State {
                 path: Path::Open(Vec::new()),
-                dialling: false,
+                dialler: Dialler::Nobody,
                 incoming: Incoming::default(),
                 incarnation: 0,
             }),
@@ -134,9 +145,9 @@ impl Link {
         match state.path {
             Path::Open(_) | Path::Down => {}
             Path::Up(_) => return Err(Verdict::TooMany),
-            Path::ViaClient => return Err(Verdict::UnknownLink),
+            Path::ViaClient | Path::Dropped => return Err(Verdict::UnknownLink),
         }
-        if state.dialling && self.leads {
+        if state.dialler == Dialler::Dials && self.leads {
             return Err(Verdict::TooMany);
         }
         let attempt = state.incoming.claim(lane)?;
@@ -159,23 +170,35 @@ impl Link {
                     return;
                 }
                 Path::Up(up) => Arc::clone(&up.words),
-                Path::Down | Path::ViaClient => return,
+                Path::Down | Path::ViaClient | Path::Dropped => return,
             }
         };
         words.put(word);
     }
 
-    /// Whether to dial: not when somebody does, or nobody needs to any more. Waits until an attempt of the
-    /// other end is over.
+    /// Whether a thread is to be started that dials: not when there is one, which tells how it went, or
+    /// nobody needs to any more. Then [`Link::begin_dial`] or [`Link::not_made`] must follow.
+    pub(super) fn engage(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.dialler != Dialler::Nobody || state.is_settled() {
+            return false;
+        }
+        state.dialler = Dialler::Waits;
+        true
+    }
+
+    /// Waits until an attempt of the other end is over. Whether the engaged thread is to dial still; then
+    /// [`Link::dialled`] or [`Link::not_made`] must follow.
     pub(super) fn begin_dial(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
         loop {
-            if state.dialling || state.is_settled() {
+            if state.is_settled() {
+                state.dialler = Dialler::Nobody;
                 return false;
             }
             let now = Instant::now();
             if !state.incoming.is_alive() || now >= until {
-                state.dialling = true;
+                state.dialler = Dialler::Dials;
                 return true;
             }
             self.changed
@@ -191,7 +214,7 @@ impl Link {
     /// This end's attempt has failed; tells the client, unless the other end's succeeds.
     pub(super) fn not_made(&self, shared: &Shared, until: Instant, reason: String) {
         let mut state = self.state.lock();
-        state.dialling = false;
+        state.dialler = Dialler::Waits;
         while state.incoming.is_alive() && !state.is_settled() && Instant::now() < until {
             let soon = Instant::now() + LOOK_AGAIN;
             self.changed.wait_until(&mut state, soon);
@@ -199,7 +222,9 @@ impl Link {
         drop(state);
         let _turning = self.turning.lock();
         {
+            // With the look at the path, so that a wish to dial is heard by this thread or starts another.
             let mut state = self.state.lock();
+            state.dialler = Dialler::Nobody;
             if state.is_settled() {
                 return;
             }
@@ -209,12 +234,18 @@ impl Link {
         shared.outbox.link(self.told(false, reason));
     }
 
+    /// The engaged thread has made them.
+    pub(super) fn dialled(self: &Arc<Self>, shared: &Arc<Shared>, connections: Connections) {
+        // Before the link is up: who is to dial after a break must not take this thread for one that will.
+        self.state.lock().dialler = Dialler::Nobody;
+        self.come_up(shared, connections);
+    }
+
     /// All connections are there. They are dropped when the link is up already.
-    pub(super) fn come_up(self: &Arc<Self>, shared: &Arc<Shared>, connections: Connections) {
+    fn come_up(self: &Arc<Self>, shared: &Arc<Shared>, connections: Connections) {
         let _turning = self.turning.lock();
         let (words, kept, incarnation) = {
             let mut state = self.state.lock();
-            state.dialling = false;
             if state.is_settled() {
                 return;
             }
@@ -263,7 +294,7 @@ impl Link {
         spawn("link-out", move || words.write());
         let (link, shared) = (Arc::clone(self), Arc::clone(shared));
         spawn("link-in", move || {
-            let reason = words::hear(&socket, &shared);
+            let reason = words::hear(&socket, &shared, link.id);
             link.come_down(&shared, incarnation, reason);
         });
     }
@@ -290,14 +321,7 @@ impl Link {
     /// The client carries what the link would have.
     pub(super) fn go_via_client(&self, shared: &Arc<Shared>) {
         let _turning = self.turning.lock();
-        let up = {
-            let mut state = self.state.lock();
-            state.incoming.begin();
-            let up = state.take_up();
-            state.path = Path::ViaClient;
-            up
-        };
-        self.changed.notify_all();
+        let up = self.settle(Path::ViaClient);
         if let Some(up) = up {
             up.close();
             let reason = "the client carries it from now on".to_owned();
@@ -305,6 +329,28 @@ impl Link {
             shared.outbox.link(self.told(false, reason));
         }
         shared.bulk.route_via_client(shared, self.id);
+    }
+
+    /// The client has taken it back, and wants to hear nothing more of it.
+    pub(super) fn drop_it(&self, shared: &Arc<Shared>) {
+        let _turning = self.turning.lock();
+        if let Some(up) = self.settle(Path::Dropped) {
+            up.close();
+        }
+        shared.bulk.drop_path(self.id);
+    }
+
+    /// Takes the place of connections, which come no more.
+    fn settle(&self, path: Path) -> Option<Up> {
+        let up = {
+            let mut state = self.state.lock();
+            state.incoming.begin();
+            let up = state.take_up();
+            state.path = path;
+            up
+        };
+        self.changed.notify_all();
+        up
     }
 
     /// Ends every connection; the process is about to exit.
@@ -325,7 +371,7 @@ impl Link {
 
 impl State {
     fn is_settled(&self) -> bool {
-        matches!(self.path, Path::Up(_) | Path::ViaClient)
+        matches!(self.path, Path::Up(_) | Path::ViaClient | Path::Dropped)
     }
 
     /// The link is down, if it was up.

@@ -11,7 +11,8 @@
 //!
 //! What it is not: it knows no command and no buffer. Invariants: nothing that a peer says is heard before
 //! the link's secret was proved; the thread that reads commands waits for no network here; a peer that is
-//! gone costs its link and nothing else.
+//! gone costs its link and nothing else; a link that the client has dropped leaves nothing behind, and naming it
+//! does no harm, for the client may learn of a peer's end between two commands.
 #![forbid(unsafe_code)]
 
 mod dial;
@@ -24,7 +25,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_proto::command::{AddLink, DialLink, RouteViaClient};
+use causeway_proto::command::{AddLink, DialLink, DropLink, RouteViaClient};
 use causeway_proto::id::{LinkId, SessionId, SessionSecret};
 #[cfg(doc)]
 use causeway_proto::limits::LINK_LANES;
@@ -32,9 +33,11 @@ use causeway_proto::limits::{MAX_LINK_ADDRESSES, MAX_LINKS};
 use causeway_proto::preamble::EVENT_LANE;
 use parking_lot::{Condvar, Mutex};
 
+use self::dial::Diallers;
 pub(crate) use self::link::{Link, Place};
 use super::hash::ById;
 use super::{Shared, Violation};
+use crate::bulk::Path;
 use crate::worker::socket;
 
 /// Bytes of an address.
@@ -45,8 +48,24 @@ const SILENCE: Duration = Duration::from_secs(4);
 /// The links of a session.
 pub(crate) struct Links {
     own: SessionId,
-    table: Mutex<HashMap<LinkId, Arc<Link>, ById>>,
+    table: Mutex<Table>,
     added: Condvar,
+    diallers: Diallers,
+}
+
+#[derive(Default)]
+struct Table {
+    links: HashMap<LinkId, Arc<Link>, ById>,
+    // The client names them in ascending order: what is not there and not above this was dropped.
+    newest: Option<LinkId>,
+}
+
+/// A link that the client has told of.
+pub(crate) enum Found {
+    /// It is there.
+    Here(Arc<Link>),
+    /// The client has taken it back.
+    Dropped,
 }
 
 impl Links {
@@ -56,31 +75,35 @@ impl Links {
             own,
             table: Mutex::default(),
             added: Condvar::new(),
+            diallers: Diallers::default(),
         }
-    }
-
-    /// Whether the client has told of this link. The path to this worker itself always exists.
-    pub(crate) fn knows(&self, link: LinkId) -> bool {
-        link.0 == 0 || self.table.lock().contains_key(&link)
     }
 
     /// A link that the client has told of.
     ///
     /// # Errors
     /// [`Violation::Unknown`].
-    pub(crate) fn find(&self, link: LinkId) -> Result<Arc<Link>, Violation> {
-        let found = self.table.lock().get(&link).map(Arc::clone);
-        found.ok_or_else(|| Violation::Unknown(format!("{link:?}")))
+    pub(crate) fn find(&self, link: LinkId) -> Result<Found, Violation> {
+        let table = self.table.lock();
+        match table.links.get(&link) {
+            Some(found) => Ok(Found::Here(Arc::clone(found))),
+            None if link.0 > 0 && Some(link) <= table.newest => Ok(Found::Dropped),
+            None => Err(Violation::Unknown(format!("{link:?}"))),
+        }
+    }
+
+    fn present(&self, link: LinkId) -> Option<Arc<Link>> {
+        self.table.lock().links.get(&link).map(Arc::clone)
     }
 
     /// The same for another worker, which may have heard of the link before this one.
     pub(crate) fn wait_for(&self, link: LinkId, until: Instant) -> Option<Arc<Link>> {
         let mut table = self.table.lock();
         loop {
-            if let Some(found) = table.get(&link) {
+            if let Some(found) = table.links.get(&link) {
                 return Some(Arc::clone(found));
             }
-            if self.added.wait_until(&mut table, until).timed_out() {
+            if Some(link) <= table.newest || self.added.wait_until(&mut table, until).timed_out() {
                 return None;
             }
         }
@@ -97,14 +120,14 @@ impl Links {
         incarnation: u64,
         reason: String,
     ) {
-        if let Ok(link) = self.find(link) {
+        if let Some(link) = self.present(link) {
             link.come_down(shared, incarnation, reason);
         }
     }
 
     /// Ends every link.
     pub(crate) fn stop(&self) {
-        let all: Vec<_> = self.table.lock().values().map(Arc::clone).collect();
+        let all: Vec<_> = self.table.lock().links.values().map(Arc::clone).collect();
         for link in all {
             link.stop();
         }
@@ -112,13 +135,14 @@ impl Links {
 
     fn add(&self, link: Arc<Link>) -> Result<(), Violation> {
         let mut table = self.table.lock();
-        if table.contains_key(&link.id) {
+        if Some(link.id) <= table.newest {
             return Err(Violation::Taken(format!("{:?}", link.id)));
         }
-        if table.len() >= MAX_LINKS {
+        if table.links.len() >= MAX_LINKS {
             return Err(Violation::TooMany);
         }
-        table.insert(link.id, link);
+        table.newest = Some(link.id);
+        table.links.insert(link.id, link);
         drop(table);
         self.added.notify_all();
         Ok(())
@@ -159,8 +183,9 @@ pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
 /// # Errors
 /// [`Violation::Unknown`] for a link that was not added.
 pub(crate) fn dial(shared: &Arc<Shared>, dial: &DialLink) -> Result<(), Violation> {
-    let link = shared.links.find(LinkId(dial.link))?;
-    dial::start(shared, &link);
+    if let Found::Here(link) = shared.links.find(LinkId(dial.link))? {
+        dial::start(shared, &link);
+    }
     Ok(())
 }
 
@@ -172,8 +197,39 @@ pub(crate) fn route_via_client(
     shared: &Arc<Shared>,
     route: &RouteViaClient,
 ) -> Result<(), Violation> {
-    shared.links.find(LinkId(route.link))?.go_via_client(shared);
+    if let Found::Here(link) = shared.links.find(LinkId(route.link))? {
+        link.go_via_client(shared);
+    }
     Ok(())
+}
+
+/// Nobody needs the link any more.
+///
+/// # Errors
+/// As [`dial()`].
+pub(crate) fn drop_link(shared: &Arc<Shared>, drop: &DropLink) -> Result<(), Violation> {
+    let id = LinkId(drop.link);
+    // Out of the table first, so that nothing finds it that would make its path anew.
+    let Found::Here(link) = shared.links.find(id)? else {
+        return Ok(());
+    };
+    shared.links.table.lock().links.remove(&id);
+    link.drop_it(shared);
+    Ok(())
+}
+
+/// The way of a link's transfers, which lead nowhere when it was dropped.
+///
+/// # Errors
+/// As [`dial()`].
+pub(crate) fn path(shared: &Arc<Shared>, link: LinkId) -> Result<Arc<Path>, Violation> {
+    if link.0 == 0 {
+        return Ok(shared.bulk.path(shared, link));
+    }
+    Ok(match shared.links.find(link)? {
+        Found::Here(_) => shared.bulk.path(shared, link),
+        Found::Dropped => Arc::new(Path::dropped(link)),
+    })
 }
 
 /// Sets the options of a link's fresh connection.

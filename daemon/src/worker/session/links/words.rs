@@ -15,6 +15,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
 use causeway_proto::bulk::{HEADER, Header, Kind};
+use causeway_proto::id::LinkId;
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -154,7 +155,7 @@ fn send_some(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Hears the other end until its last word; why there are no more.
-pub(super) fn hear(mut socket: &TcpStream, shared: &Arc<Shared>) -> String {
+pub(super) fn hear(mut socket: &TcpStream, shared: &Arc<Shared>, link: LinkId) -> String {
     let mut bytes = [0; HEADER * READ_AT_ONCE];
     let mut filled = 0;
     loop {
@@ -168,7 +169,10 @@ pub(super) fn hear(mut socket: &TcpStream, shared: &Arc<Shared>) -> String {
         for word in words {
             match Header::decode(word) {
                 Ok(word) if word.kind == Kind::Event && word.status() <= 0 => {
-                    mirrors::resolve(shared, word.transfer, Status(word.status()));
+                    let status = Status(word.status());
+                    if let Err(error) = mirrors::hear(shared, link, word.transfer, status) {
+                        return error.to_string();
+                    }
                 }
                 Ok(_) => return "the other end said what is no event's end".to_owned(),
                 Err(error) => return error.to_string(),

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use causeway_proto::limits::BULK_CHUNK;
+use causeway_proto::limits::{BULK_CHUNK, MAX_SPANS};
 
 /// Bytes of one transfer under way through this process.
 pub(super) const WINDOW: u64 = 16 << 20;
@@ -39,12 +39,15 @@ pub(super) struct Account {
     over: bool,
 }
 
-/// The sender sent what it was not granted, or sent it twice.
+/// The sender sent what it should not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("bytes {offset}+{length} of a transfer were not asked for, or came before")]
-pub(super) struct Unasked {
-    offset: u64,
-    length: u64,
+pub(super) enum Unasked {
+    /// It was not granted, or sent twice.
+    #[error("bytes {offset}+{length} of a transfer were not asked for, or came before")]
+    Bytes { offset: u64, length: u64 },
+    /// There are too many gaps between what came.
+    #[error("bytes of a transfer came in too many places at once, at last at {0}")]
+    Scattered(u64),
 }
 
 impl Account {
@@ -113,20 +116,20 @@ impl Account {
         if self.over {
             return Ok(false);
         }
-        let unasked = Unasked { offset, length };
+        let unasked = Unasked::Bytes { offset, length };
         let end = offset.checked_add(length).ok_or(unasked)?;
         let after = self.spans.partition_point(|span| span.0 < end);
         let overlaps = after > 0 && self.spans[after - 1].1 > offset;
         if end > self.granted || overlaps {
             return Err(unasked);
         }
-        self.note(offset, end, after);
+        self.note(offset, end, after)?;
         self.arrived += length;
         Ok(true)
     }
 
     // `after`: how many spans lie before it.
-    fn note(&mut self, offset: u64, end: u64, after: usize) {
+    fn note(&mut self, offset: u64, end: u64, after: usize) -> Result<(), Unasked> {
         let joins_before = after > 0 && self.spans[after - 1].1 == offset;
         let joins_after = self.spans.get(after).is_some_and(|span| span.0 == end);
         match (joins_before, joins_after) {
@@ -136,8 +139,12 @@ impl Account {
             }
             (true, false) => self.spans[after - 1].1 = end,
             (false, true) => self.spans[after].0 = offset,
+            (false, false) if self.spans.len() >= MAX_SPANS => {
+                return Err(Unasked::Scattered(offset));
+            }
             (false, false) => self.spans.insert(after, (offset, end)),
         }
+        Ok(())
     }
 
     /// Bytes have gone to the receiver. How much room that gives back.
@@ -288,6 +295,22 @@ mod tests {
         assert_eq!(room.next_in_line(), Some('b'));
         assert_eq!(room.next_in_line(), Some('c'));
         assert_eq!(room.next_in_line(), None);
+    }
+
+    #[test]
+    fn scattered_bytes_are_refused() {
+        let mut account = Account::new(TOTAL);
+        account.offer();
+        account.credit(TOTAL);
+        account.grant(WINDOW);
+        let refused = (0..)
+            .map(|n| n * 2)
+            .find(|&at| account.arrive(at, 1).is_err());
+        assert_eq!(refused, Some(2 * MAX_SPANS as u64));
+        assert_eq!(account.arrive(1 << 20, 1), Err(Unasked::Scattered(1 << 20)));
+        assert_eq!(account.spans.len(), MAX_SPANS);
+        assert_eq!(account.arrive(1, 1), Ok(true), "what joins makes room");
+        assert_eq!(account.arrive(1 << 20, 1), Ok(true));
     }
 
     proptest! {
