@@ -127,10 +127,13 @@ fn serve(supervisor: &Arc<Supervisor>, listeners: Vec<TcpListener>) -> std::io::
     supervisor.workers.replenish();
     tokio::spawn({
         let supervisor = Arc::clone(supervisor);
-        async move { drop(supervisor.current_inventory().await) }
+        async move {
+            drop(supervisor.current_inventory().await);
+            // Not before: a client waits a second for a node's devices, drivers may load for longer.
+            listen::announce(&supervisor.addresses);
+            notify::notify("READY=1");
+        }
     });
-    listen::announce(&supervisor.addresses);
-    notify::notify("READY=1");
     Ok(())
 }
 
