@@ -47,9 +47,20 @@ impl Node {
         vendors: Option<PathBuf>,
         carrier: &str,
     ) -> Result<Node, Error> {
+        Node::with_cache(build, vendors, carrier, 0)
+    }
+
+    /// The same with a build cache of so many bytes, in the run's folder.
+    pub(super) fn with_cache(
+        build: Build,
+        vendors: Option<PathBuf>,
+        carrier: &str,
+        cache_bytes: u64,
+    ) -> Result<Node, Error> {
         let ours = build.vendors("causeway", "libcauseway.so")?;
         let mut command = build.daemon_command("127.0.0.1:0", vendors.as_deref())?;
         without_caches(&mut command, &build);
+        command.env("CAUSEWAYD_BUILD_CACHE_SIZE", cache_bytes.to_string());
         let (daemon, address) = Build::listening(&mut command)?;
         let config = build.config("bench", &address, carrier)?;
         Ok(Node {
@@ -59,6 +70,15 @@ impl Node {
             config,
             daemon,
         })
+    }
+
+    /// How many builds the daemon's cache holds.
+    pub(super) fn cached_builds(&self) -> usize {
+        let folder = self.build.scratch().join("cache/causeway/builds");
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        // What is still being written is called so.
+        let whole = files.filter(|file| !file.file_name().to_string_lossy().starts_with("new-"));
+        whole.count()
     }
 
     /// This program in another role, on the node's driver itself.
