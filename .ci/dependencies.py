@@ -18,9 +18,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CRATES = {
     "causeway-proto": set(),
     "cl-headers": set(),
-    "causeway-icd": {"causeway-proto", "cl-headers"},
+    "causeway-lane": set(),
+    "causeway-icd": {"causeway-proto", "causeway-lane", "cl-headers"},
     "causeway-opencl": {"causeway-icd", "cl-headers"},
-    "causewayd": {"causeway-proto"},
+    "causewayd": {"causeway-proto", "causeway-lane"},
     "causeway-devmgr": {"causeway-proto", "causeway-icd", "cl-headers"},
     "causeway-network": set(),
     "conformance": {"causeway-proto", "causeway-icd", "causeway-network", "cl-headers", "fake-driver"},

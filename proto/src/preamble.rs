@@ -54,6 +54,9 @@ pub enum Purpose {
     Pulse = 4,
     /// Bulk data, or words about events ([`EVENT_LANE`]), between the workers of two sessions.
     Peer = 5,
+    /// Bulk data through memory that both ends have; over a Unix socket and nothing else, so that nobody
+    /// can stand between the two on another machine.
+    SharedBulk = 6,
 }
 
 /// The client's first 32 bytes.
@@ -112,6 +115,7 @@ impl Preamble {
             3 => Purpose::Bulk,
             4 => Purpose::Pulse,
             5 => Purpose::Peer,
+            6 => Purpose::SharedBulk,
             other => return Err(BadPreamble::Purpose(other)),
         };
         let session = SessionId(std::array::from_fn(|i| bytes[8 + i]));

@@ -1,14 +1,14 @@
 //! One bulk connection: a thread that reads it and one that writes it.
 //!
-//! Invariant: the reading thread never waits for anything but its socket, because no byte was granted
+//! Invariant: the reading thread never waits for anything but its stream, because no byte was granted
 //! that has no place yet; so what is on the wire can always be taken off it.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use causeway_lane::Stream;
 use causeway_proto::bulk::{BadHeader, HEADER, Header, Kind};
 
 use super::OWN;
@@ -64,35 +64,35 @@ impl Lane {
 }
 
 /// Starts the two threads of a lane.
-pub(super) fn start(shared: &Arc<Shared>, lane: Lane, socket: TcpStream) {
-    let both = Arc::new((lane, socket, AtomicBool::new(false)));
+pub(super) fn start(shared: &Arc<Shared>, lane: Lane, stream: Arc<Stream>) {
+    let both = Arc::new((lane, stream, AtomicBool::new(false)));
     spawn(&both.0.name("in"), {
         let (shared, both) = (Arc::clone(shared), Arc::clone(&both));
         move || {
-            let (lane, socket, gone) = &*both;
-            let ended = read(&shared, lane, socket);
-            end(&shared, lane, socket, gone, ended);
+            let (lane, stream, gone) = &*both;
+            let ended = read(&shared, lane, stream);
+            end(&shared, lane, stream, gone, ended);
         }
     });
     let shared = Arc::clone(shared);
     spawn(&both.0.name("out"), move || {
-        let (lane, socket, gone) = &*both;
-        let ended = write(&shared, lane, socket, gone);
-        end(&shared, lane, socket, gone, ended);
+        let (lane, stream, gone) = &*both;
+        let ended = write(&shared, lane, stream, gone);
+        end(&shared, lane, stream, gone, ended);
     });
 }
 
 fn end(
     shared: &Arc<Shared>,
     lane: &Lane,
-    socket: &TcpStream,
+    stream: &Stream,
     gone: &AtomicBool,
     ended: Result<(), LaneError>,
 ) {
     if gone.swap(true, Ordering::AcqRel) {
         return;
     }
-    let _ = socket.shutdown(Shutdown::Both);
+    stream.shut_down();
     lane.outgoing(shared).look();
     if let Some((path, incarnation)) = &lane.path {
         if path.is_present(*incarnation) {
@@ -120,23 +120,23 @@ fn end(
     }
 }
 
-fn read(shared: &Arc<Shared>, lane: &Lane, mut socket: &TcpStream) -> Result<(), LaneError> {
+fn read(shared: &Arc<Shared>, lane: &Lane, mut stream: &Stream) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
     let (bulk, from) = (&shared.bulk, lane.origin());
     loop {
         let mut bytes = [0; HEADER];
-        match socket.read(&mut bytes)? {
+        match stream.read(&mut bytes)? {
             0 => return Ok(()),
-            got => socket.read_exact(&mut bytes[got..])?,
+            got => stream.read_exact(&mut bytes[got..])?,
         }
         let header = Header::decode(&bytes)?;
         match header.kind {
             Kind::Data => match bulk.incoming(header.transfer) {
                 Some(incoming) => {
                     incoming.from(from)?;
-                    incoming.receive(socket, header.offset, header.length, &mut scratch)?;
+                    incoming.receive(stream, header.offset, header.length, &mut scratch)?;
                 }
-                None => discard(socket, header.length, &mut scratch)?,
+                None => discard(stream, header.length, &mut scratch)?,
             },
             Kind::Credit | Kind::Offer => {
                 if let Some(answer) = bulk.peers.word(from, &header)? {
@@ -155,17 +155,13 @@ fn read(shared: &Arc<Shared>, lane: &Lane, mut socket: &TcpStream) -> Result<(),
 }
 
 /// Reads bytes that nobody wants any more.
-pub(super) fn discard(
-    mut socket: &TcpStream,
-    length: u32,
-    scratch: &mut Vec<u8>,
-) -> io::Result<()> {
+pub(super) fn discard(mut stream: &Stream, length: u32, scratch: &mut Vec<u8>) -> io::Result<()> {
     const PIECE: usize = 64 << 10;
     let mut left = length as usize;
     while left > 0 {
         let piece = left.min(PIECE);
         scratch.resize(piece, 0);
-        socket.read_exact(scratch)?;
+        stream.read_exact(scratch)?;
         left -= piece;
     }
     Ok(())
@@ -174,20 +170,20 @@ pub(super) fn discard(
 fn write(
     shared: &Arc<Shared>,
     lane: &Lane,
-    mut socket: &TcpStream,
+    mut stream: &Stream,
     gone: &AtomicBool,
 ) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
     let outgoing = lane.outgoing(shared);
     while let Some(item) = outgoing.next(|| gone.load(Ordering::Acquire)) {
         match item {
-            Item::Word(header) => socket.write_all(&header.encode())?,
+            Item::Word(header) => stream.write_all(&header.encode())?,
             Item::Mapped(chunk) => {
                 let header = data(chunk.transfer(), chunk.offset(), chunk.length());
                 let (from, length) = (chunk.offset(), chunk.length().into());
                 chunk
                     .window()
-                    .send(socket, &header, from, length, &mut scratch)?;
+                    .send(stream, &header, from, length, &mut scratch)?;
                 chunk.sent();
             }
             Item::Staged(chunk) if !chunk.is_wanted() => {}
@@ -196,7 +192,7 @@ fn write(
                 let length = chunk.length().into();
                 chunk
                     .window()
-                    .send(socket, &header, 0, length, &mut scratch)?;
+                    .send(stream, &header, 0, length, &mut scratch)?;
                 chunk.sent();
             }
         }

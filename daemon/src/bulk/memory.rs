@@ -1,19 +1,22 @@
-//! Bytes between a socket and memory that is not Rust's: a driver's mapping or a pinned chunk.
+//! Bytes between a lane's stream and memory that is not Rust's: a driver's mapping or a pinned chunk.
 //!
 //! The one place of this module with raw pointers. No reference to such memory is ever formed, because
 //! the device, the driver or another lane may look at it at the same time. Invariant: a
 //! [`Window`]'s memory is valid from its making until its owner gives it back, and owners count who is
 //! inside.
 
-use std::io::{self, Write};
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::ptr::copy_nonoverlapping;
 
+use causeway_lane::{Caching, Stream};
 use causeway_proto::region::Region;
 
 /// Rows shorter than this go through a scratch buffer instead of one system call each.
 const LONG_ROW: u64 = 16 << 10;
+
+/// Regions of so many bytes are not kept in the processor's caches: whoever uses them comes too late.
+const MANY: u64 = 4 << 20;
 
 /// Memory that holds the bytes of a region, with its gaps.
 #[derive(Clone, Copy, Debug)]
@@ -54,25 +57,33 @@ impl Window {
         self.region.is_linear() || self.region.size()[0] >= LONG_ROW
     }
 
+    fn caching(&self) -> Caching {
+        if self.region.packed_length() < MANY {
+            Caching::Keep
+        } else {
+            Caching::Bypass
+        }
+    }
+
     /// Receives `length` packed bytes from packed offset `from` on.
     ///
     /// # Errors
-    /// The socket's; an end of the stream within the bytes is `UnexpectedEof`.
+    /// The stream's; an end of the stream within the bytes is `UnexpectedEof`.
     pub(super) fn receive(
         &self,
-        socket: &TcpStream,
+        mut stream: &Stream,
         from: u64,
         length: u64,
         scratch: &mut Vec<u8>,
     ) -> io::Result<()> {
         if self.has_long_rows() {
             for (pointer, length) in self.pieces(from, length) {
-                receive(socket, pointer, length)?;
+                receive(stream, pointer, length, self.caching())?;
             }
             return Ok(());
         }
         scratch.resize(length as usize, 0);
-        receive(socket, scratch.as_mut_ptr(), scratch.len())?;
+        stream.read_exact(scratch)?;
         let mut taken = 0;
         for (pointer, length) in self.pieces(from, length) {
             // SAFETY: the pieces are as long as `scratch` in all, and lie in other memory.
@@ -85,10 +96,10 @@ impl Window {
     /// Sends `header`, then `length` packed bytes from packed offset `from` on.
     ///
     /// # Errors
-    /// The socket's.
+    /// The stream's.
     pub(super) fn send(
         &self,
-        mut socket: &TcpStream,
+        mut stream: &Stream,
         header: &[u8],
         from: u64,
         length: u64,
@@ -100,7 +111,7 @@ impl Window {
                 self.pieces(from, length)
                     .map(|(pointer, length)| part(pointer, length)),
             );
-            return send(socket, &mut parts);
+            return send(stream, &mut parts);
         }
         scratch.clear();
         scratch.extend_from_slice(header);
@@ -111,7 +122,7 @@ impl Window {
             unsafe { copy_nonoverlapping(pointer, scratch.as_mut_ptr().add(put), length) };
             put += length;
         }
-        socket.write_all(scratch)
+        stream.write_all(scratch)
     }
 }
 
@@ -122,8 +133,18 @@ fn part(pointer: *mut u8, length: usize) -> libc::iovec {
     }
 }
 
-// Called with memory that a window or a scratch buffer vouches for.
-fn receive(socket: &TcpStream, mut to: *mut u8, mut length: usize) -> io::Result<()> {
+// Called with memory that a window vouches for.
+fn receive(
+    stream: &Stream,
+    mut to: *mut u8,
+    mut length: usize,
+    caching: Caching,
+) -> io::Result<()> {
+    let socket = match stream {
+        Stream::Tcp(socket) => socket,
+        // SAFETY: `to` has room for `length` bytes (callers).
+        Stream::Shared(shared) => return unsafe { shared.receive(to, length, caching) },
+    };
     while length > 0 {
         // SAFETY: `to` has room for `length` bytes (callers); the kernel writes no more.
         let got = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), length, libc::MSG_WAITALL) };
@@ -144,7 +165,16 @@ fn receive(socket: &TcpStream, mut to: *mut u8, mut length: usize) -> io::Result
 }
 
 // Called with memory that a window or a header vouches for.
-fn send(socket: &TcpStream, parts: &mut [libc::iovec]) -> io::Result<()> {
+fn send(stream: &Stream, parts: &mut [libc::iovec]) -> io::Result<()> {
+    let socket = match stream {
+        Stream::Tcp(socket) => socket,
+        Stream::Shared(shared) => {
+            return parts.iter().try_for_each(|part| {
+                // SAFETY: every part is readable memory of its length (callers).
+                unsafe { shared.send(part.iov_base.cast(), part.iov_len) }
+            });
+        }
+    };
     const AT_ONCE: usize = 1024; // IOV_MAX
     let mut first = 0;
     while first < parts.len() {
@@ -179,12 +209,12 @@ fn send(socket: &TcpStream, parts: &mut [libc::iovec]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
-    fn pair() -> (TcpStream, TcpStream) {
+    fn pair() -> (Stream, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (a, listener.accept().unwrap().0)
+        (a.into(), listener.accept().unwrap().0.into())
     }
 
     fn window(memory: &mut [u8], region: Region) -> Window {

@@ -36,11 +36,12 @@ mod staged;
 mod transfer;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::region::Region;
@@ -79,10 +80,10 @@ trait Incoming: Send + Sync {
     /// Whether the client holds its bytes.
     fn is_of_client(&self) -> bool;
 
-    /// Takes `length` bytes off the socket, which belong at packed offset `offset`.
+    /// Takes `length` bytes off the stream, which belong at packed offset `offset`.
     fn receive(
         &self,
-        socket: &TcpStream,
+        stream: &Stream,
         offset: u64,
         length: u32,
         scratch: &mut Vec<u8>,
@@ -105,7 +106,7 @@ pub(crate) struct Engine {
     turns: direct::Turns,
     jobs: Mutex<Jobs>,
     wake: Condvar,
-    lanes: Mutex<Vec<TcpStream>>,
+    lanes: Mutex<Vec<Arc<Stream>>>,
 }
 
 #[derive(Default)]
@@ -201,19 +202,16 @@ pub(crate) fn receive(
 
 impl Engine {
     /// Takes a connection.
-    pub(crate) fn attach(&self, shared: &Arc<Shared>, lane: u8, socket: TcpStream) {
-        match socket.try_clone() {
-            Ok(handle) => self.lanes.lock().push(handle),
-            Err(error) => {
-                tracing::warn!(lane, %error, "a bulk connection cannot be served");
-                return;
-            }
-        }
+    pub(crate) fn attach(&self, shared: &Arc<Shared>, lane: u8, stream: Stream) {
+        let is_shared = stream.is_shared();
+        tracing::debug!(lane, is_shared, "a bulk connection");
+        let stream = Arc::new(stream);
+        self.lanes.lock().push(Arc::clone(&stream));
         let lane = Lane {
             number: lane,
             path: None,
         };
-        lane::start(shared, lane, socket);
+        lane::start(shared, lane, stream);
     }
 
     /// Takes a lane of a link that has come up.
@@ -226,23 +224,17 @@ impl Engine {
         socket: TcpStream,
     ) {
         let path = self.path(shared, link);
-        let again = match socket.try_clone() {
-            Ok(handle) => path.attached(incarnation, handle),
-            Err(error) => {
-                tracing::warn!(?link, lane, %error, "a link's connection cannot be served");
-                None
-            }
-        };
-        let Some(again) = again else {
+        let stream = Arc::new(Stream::from(socket));
+        let Some(again) = path.attached(incarnation, Arc::clone(&stream)) else {
             // The other end sees it, and hears of the way that is taken instead.
-            let _ = socket.shutdown(Shutdown::Both);
+            stream.shut_down();
             return;
         };
         let lane = Lane {
             number: lane,
             path: Some((Arc::clone(&path), incarnation)),
         };
-        lane::start(shared, lane, socket);
+        lane::start(shared, lane, stream);
         if again {
             self.say_again(&path);
         }
@@ -348,8 +340,8 @@ impl Engine {
     /// Ends all lanes.
     pub(crate) fn stop(&self) {
         self.outgoing.stop();
-        for socket in self.lanes.lock().drain(..) {
-            let _ = socket.shutdown(Shutdown::Both);
+        for stream in self.lanes.lock().drain(..) {
+            stream.shut_down();
         }
         for path in self.paths.lock().values() {
             path.stop();

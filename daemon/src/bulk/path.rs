@@ -4,8 +4,9 @@
 //! the client's lanes are the way, they stay it, and the link has none of its own.
 #![forbid(unsafe_code)]
 
-use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 
+use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::id::LinkId;
 use parking_lot::Mutex;
@@ -26,7 +27,7 @@ struct Route {
     turn: u64,
     // Lanes of an earlier incarnation are told by it.
     incarnation: u64,
-    lanes: Vec<TcpStream>,
+    lanes: Vec<Arc<Stream>>,
     // A timer runs for this turn.
     timed: bool,
 }
@@ -89,7 +90,7 @@ impl Path {
 
     /// Another lane is there, of this incarnation of the link. `None`: it is not wanted; else whether it
     /// is the first after a break.
-    pub(super) fn attached(&self, incarnation: u64, handle: TcpStream) -> Option<bool> {
+    pub(super) fn attached(&self, incarnation: u64, lane: Arc<Stream>) -> Option<bool> {
         let mut route = self.route.lock();
         let again = matches!(route.way, Way::Broken | Way::Lost(_));
         match route.way {
@@ -98,7 +99,7 @@ impl Path {
             _ => route.change(Way::Up),
         }
         route.incarnation = incarnation;
-        route.lanes.push(handle);
+        route.lanes.push(lane);
         Some(again)
     }
 
@@ -109,7 +110,7 @@ impl Path {
             return None;
         }
         for lane in route.lanes.drain(..) {
-            let _ = lane.shutdown(Shutdown::Both);
+            lane.shut_down();
         }
         route.change(Way::Broken);
         let unsent = self.own.break_off();
@@ -185,7 +186,7 @@ impl Path {
         let lanes = std::mem::take(&mut self.route.lock().lanes);
         self.own.stop();
         for lane in lanes {
-            let _ = lane.shutdown(Shutdown::Both);
+            lane.shut_down();
         }
     }
 

@@ -1,16 +1,17 @@
-//! From an accepted connection to who serves it.
+//! From an accepted connection to who serves it: over TCP, or over a Unix socket from this host.
 //!
 //! Whatever a connection says, the worst that happens is that it is closed: logged at debug, nothing
 //! else changes.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::Supervisor;
 use super::admission::Permit;
@@ -52,6 +53,58 @@ pub(super) async fn accept(
     }
 }
 
+/// Accepts lanes through shared memory for ever. They come from this host, so they are admitted as its own.
+pub(super) async fn accept_local(supervisor: Arc<Supervisor>, listener: UnixListener) {
+    let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let Some(permit) = supervisor.handshakes.admit(peer) else {
+                    tracing::debug!("too many local connections that say nothing");
+                    continue;
+                };
+                let supervisor = Arc::clone(&supervisor);
+                tokio::spawn(async move {
+                    if let Err(error) = route_local(&supervisor, socket).await {
+                        tracing::debug!(%error, "a local connection was closed");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accept");
+                tokio::time::sleep(BREATHER).await;
+            }
+        }
+    }
+}
+
+/// A connection that can be passed to a worker.
+trait Passed: AsyncRead + AsyncWrite + Unpin + Sized {
+    fn into_descriptor(self) -> io::Result<OwnedFd>;
+    fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self>;
+}
+
+impl Passed for TcpStream {
+    fn into_descriptor(self) -> io::Result<OwnedFd> {
+        Ok(self.into_std()?.into())
+    }
+
+    fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        TcpStream::from_std(descriptor.into())
+    }
+}
+
+impl Passed for UnixStream {
+    fn into_descriptor(self) -> io::Result<OwnedFd> {
+        Ok(self.into_std()?.into())
+    }
+
+    fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        UnixStream::from_std(descriptor.into())
+    }
+}
+
 /// A connection is not served.
 #[derive(Debug, thiserror::Error)]
 enum NotServed {
@@ -78,11 +131,7 @@ async fn route(
     control: &ControlConnections,
     handshake: Permit,
 ) -> Result<(), NotServed> {
-    let limit = supervisor.settings.handshakes.time_limit;
-    let opening = tokio::time::timeout(limit, opening::read(&mut socket))
-        .await
-        .map_err(|_| NotServed::Silent)??;
-    match opening {
+    match open(supervisor, &mut socket).await? {
         Opening::Control(read) => {
             let permit = supervisor
                 .control
@@ -103,10 +152,24 @@ async fn route(
     }
 }
 
+/// Nothing but lanes is served here.
+async fn route_local(supervisor: &Supervisor, mut socket: UnixStream) -> Result<(), NotServed> {
+    match open(supervisor, &mut socket).await? {
+        Opening::Session(bytes) => hand_over(supervisor, socket, bytes).await,
+        Opening::Control(_) | Opening::Tls | Opening::Foreign => Err(NotServed::Foreign),
+    }
+}
+
+async fn open(supervisor: &Supervisor, socket: &mut impl Passed) -> Result<Opening, NotServed> {
+    let limit = supervisor.settings.handshakes.time_limit;
+    let opening = tokio::time::timeout(limit, opening::read(socket)).await;
+    Ok(opening.map_err(|_| NotServed::Silent)??)
+}
+
 /// Passes the socket to the worker of the session that the preamble names.
-async fn hand_over(
+async fn hand_over<Socket: Passed>(
     supervisor: &Supervisor,
-    socket: TcpStream,
+    socket: Socket,
     bytes: [u8; PREAMBLE],
 ) -> Result<(), NotServed> {
     let preamble = match Preamble::decode(&bytes) {
@@ -120,9 +183,11 @@ async fn hand_over(
             return Err(error.into());
         }
     };
-    match supervisor.workers.pass(&preamble, bytes, socket)? {
+    let descriptor = socket.into_descriptor()?;
+    match supervisor.workers.pass(&preamble, bytes, descriptor) {
         Ok(()) => Ok(()),
-        Err((socket, verdict)) => {
+        Err((descriptor, verdict)) => {
+            let socket = Socket::from_descriptor(descriptor)?;
             say_and_close(socket, &Greeting::refusal(verdict).encode()).await;
             Err(verdict.into())
         }
@@ -130,7 +195,7 @@ async fn hand_over(
 }
 
 /// Says a last word, and waits a little for the peer to hear it.
-async fn say_and_close(mut socket: TcpStream, word: &[u8]) {
+async fn say_and_close(mut socket: impl Passed, word: &[u8]) {
     let linger = async {
         socket.write_all(word).await?;
         socket.shutdown().await?;

@@ -1,10 +1,12 @@
-//! Listening sockets: our own or the service manager's.
+//! Listening sockets: our own or the service manager's, and one for lanes through shared memory.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use tokio::net::TcpListener;
+use causeway_lane::Place;
+use tokio::net::{TcpListener, UnixListener};
+use uuid::Uuid;
 
 use super::CannotStart;
 use crate::config::Settings;
@@ -31,6 +33,22 @@ pub(super) fn listeners(
         warn_of_exposure(&listeners);
     }
     Ok(listeners)
+}
+
+/// Listens where processes of this host find memory to share. Without it their bytes go over TCP.
+pub(super) fn place(daemon: &Uuid) -> Option<(Place, UnixListener)> {
+    let place = Place::here(*daemon.as_bytes())?;
+    let listener = place.listen().and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        UnixListener::from_std(listener)
+    });
+    match listener {
+        Ok(listener) => Some((place, listener)),
+        Err(error) => {
+            tracing::warn!(%error, "no memory is shared with clients of this host");
+            None
+        }
+    }
 }
 
 /// One line for each listener on standard output: who started us may read there which port was taken.

@@ -28,7 +28,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::net::TcpListener;
+use causeway_lane::Place;
+use tokio::net::{TcpListener, UnixListener};
 
 use crate::config::{BadSettings, Settings};
 use crate::sys;
@@ -61,6 +62,8 @@ struct Supervisor {
     settings: Settings,
     /// Where it listens.
     addresses: Vec<SocketAddr>,
+    /// Where it listens for lanes through shared memory.
+    place: Option<Place>,
     /// Random for each daemon: clones of a machine share every stable identity, and two nodes taken for
     /// one would lose one's devices.
     uuid: uuid::Uuid,
@@ -85,9 +88,12 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         .iter()
         .map(TcpListener::local_addr)
         .collect::<Result<Vec<_>, _>>()?;
+    let uuid = uuid::Uuid::new_v4();
+    let (place, local) = listen::place(&uuid).unzip();
     let supervisor = Arc::new(Supervisor {
         addresses,
-        uuid: uuid::Uuid::new_v4(),
+        place,
+        uuid,
         started: Instant::now(),
         handshakes: Admission::new(settings.handshakes.limit, settings.handshakes.per_peer),
         control: Admission::new(
@@ -108,12 +114,16 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         ),
         settings,
     });
-    serve(&supervisor, listeners)?;
+    serve(&supervisor, listeners, local)?;
     stop.wait_and_drain(&supervisor).await;
     Ok(())
 }
 
-fn serve(supervisor: &Arc<Supervisor>, listeners: Vec<TcpListener>) -> std::io::Result<()> {
+fn serve(
+    supervisor: &Arc<Supervisor>,
+    listeners: Vec<TcpListener>,
+    local: Option<UnixListener>,
+) -> std::io::Result<()> {
     let control = node_service::serve(supervisor);
     for listener in listeners {
         tokio::spawn(accept::accept(
@@ -121,6 +131,9 @@ fn serve(supervisor: &Arc<Supervisor>, listeners: Vec<TcpListener>) -> std::io::
             listener,
             control.clone(),
         ));
+    }
+    if let Some(local) = local {
+        tokio::spawn(accept::accept_local(Arc::clone(supervisor), local));
     }
     // Both in the background: the first question waits for the probe, the first session for its
     // worker, and nobody else waits at all.

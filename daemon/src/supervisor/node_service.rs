@@ -104,6 +104,10 @@ impl Node for NodeService {
             heartbeat_interval_ms: milliseconds(heartbeat.interval),
             heartbeat_limit_ms: milliseconds(heartbeat.limit),
             bulk_connections: self.0.settings.sessions.bulk_connections,
+            shared_memory: match &self.0.place {
+                Some(place) => place.tell().to_vec().into(),
+                None => Default::default(),
+            },
         }))
     }
 

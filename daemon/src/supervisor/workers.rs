@@ -4,6 +4,7 @@
 //! on sessions is one on processes too. Every worker has one task that watches it to its end.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
@@ -192,8 +192,8 @@ impl Workers {
         &self,
         preamble: &Preamble,
         bytes: [u8; PREAMBLE],
-        socket: TcpStream,
-    ) -> std::io::Result<Result<(), (TcpStream, Verdict)>> {
+        socket: OwnedFd,
+    ) -> Result<(), (OwnedFd, Verdict)> {
         let worker = self
             .0
             .state
@@ -202,25 +202,22 @@ impl Workers {
             .get(&preamble.session)
             .map(|served| Arc::clone(&served.worker));
         let Some(worker) = worker else {
-            return Ok(Err((socket, Verdict::UnknownSession)));
+            return Err((socket, Verdict::UnknownSession));
         };
         let message = ToWorker::Connection {
             preamble: bytes,
-            socket: socket.into_std()?.into(),
+            socket,
         };
-        let Err(error) = worker.send(&message) else {
-            return Ok(Ok(()));
+        let sent = worker.send(&message);
+        let (Err(error), ToWorker::Connection { socket, .. }) = (sent, message) else {
+            return Ok(());
         };
-        let ToWorker::Connection { socket, .. } = message else {
-            return Err(error);
-        };
-        let socket = TcpStream::from_std(std::net::TcpStream::from(socket))?;
         // A full queue is a client that floods; any other error is a worker that is just ending.
         let verdict = match error.kind() {
             std::io::ErrorKind::WouldBlock => Verdict::TooMany,
             _ => Verdict::UnknownSession,
         };
-        Ok(Err((socket, verdict)))
+        Err((socket, verdict))
     }
 
     /// Opens no further session, keeps no spare worker.

@@ -7,6 +7,7 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use causeway_lane::Stream;
 use causeway_proto::command::EventBatch;
 use causeway_proto::id::SessionId;
 
@@ -25,7 +26,7 @@ pub enum Connection {
         /// Which of the session's bulk connections.
         lane: u8,
         /// Nothing read from it yet past the proof.
-        socket: TcpStream,
+        stream: Stream,
     },
     /// Heartbeats.
     Pulse(TcpStream),

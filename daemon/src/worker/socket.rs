@@ -44,6 +44,14 @@ pub(super) fn hurry(socket: &TcpStream) {
     }
 }
 
+/// Whether its other end is a process of this host by its kind: a Unix socket.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn is_local(socket: &TcpStream) -> io::Result<bool> {
+    Ok(sockopt::socket_domain(socket)? == rustix::net::AddressFamily::UNIX)
+}
+
 /// The time until `deadline`.
 ///
 /// # Errors

@@ -16,11 +16,12 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use causeway_lane::Place;
 use causeway_proto::command::{command::Kind, *};
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{Client as Who, GetInventoryRequest, Inventory, OpenSessionRequest};
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::Purpose;
+use causeway_proto::preamble::{Preamble, Purpose, Verdict};
 use causeway_proto::version::WireVersion;
 use prost::Message;
 use prost::bytes::Bytes;
@@ -156,6 +157,7 @@ pub struct Session {
     address: String,
     id: SessionId,
     secret: SessionSecret,
+    place: Option<Place>,
     commands: TcpStream,
     next: u64,
     pub heard: Heard,
@@ -188,6 +190,7 @@ impl Session {
             address: daemon.address.clone(),
             id,
             secret,
+            place: Place::told(&reply.shared_memory),
             commands,
             next: 1,
             heard: Heard::default(),
@@ -206,6 +209,22 @@ impl Session {
 
     pub fn lane(&self, lane: u8) -> TcpStream {
         connect(&self.address, self.id, &self.secret, Purpose::Bulk, lane)
+    }
+
+    /// A connection for `purpose` over TCP, or over the Unix socket for lanes through shared memory.
+    pub fn connect(&self, purpose: Purpose, lane: u8, local: bool) -> Result<TcpStream, Verdict> {
+        let preamble = Preamble {
+            purpose,
+            lane,
+            session: self.id,
+            link: 0,
+        };
+        if !local {
+            return connect_as(&self.address, &preamble, &self.secret);
+        }
+        let place = self.place.expect("a daemon on this host");
+        let socket = TcpStream::from(place.connect().unwrap());
+        prove(socket, &preamble, &self.secret)
     }
 
     pub fn send(&mut self, commands: Vec<Kind>) {

@@ -87,8 +87,17 @@ pub fn connect_as(
     preamble: &Preamble,
     secret: &SessionSecret,
 ) -> Result<TcpStream, Verdict> {
-    let mut socket = TcpStream::connect(address).unwrap();
+    let socket = TcpStream::connect(address).unwrap();
     socket.set_nodelay(true).unwrap();
+    prove(socket, preamble, secret)
+}
+
+/// The same of a connection that is there.
+pub fn prove(
+    mut socket: TcpStream,
+    preamble: &Preamble,
+    secret: &SessionSecret,
+) -> Result<TcpStream, Verdict> {
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let preamble = preamble.encode();
     socket.write_all(&preamble).unwrap();

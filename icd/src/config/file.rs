@@ -8,6 +8,7 @@
 //! name = "the big one"           # for people
 //! carrier = "direct"             # or "grpc"
 //! bulk_connections = 2           # 1 to 8
+//! shared_memory = true           # large transfers, where the node is on this host
 //! ```
 //! An unknown key spoils its entry: it may be one whose absence matters.
 
@@ -85,7 +86,13 @@ impl File<'_> {
         let Some(table) = value.get_ref().as_table() else {
             return Err(self.problem(value.span(), "servers are written as [[server]]".to_owned()));
         };
-        let known = ["address", "name", "carrier", "bulk_connections"];
+        let known = [
+            "address",
+            "name",
+            "carrier",
+            "bulk_connections",
+            "shared_memory",
+        ];
         if let Some((key, _)) = table
             .iter()
             .find(|(key, _)| !known.contains(&&**key.get_ref()))
@@ -115,6 +122,14 @@ impl File<'_> {
         }
         if let Some(count) = table.get("bulk_connections") {
             server.bulk_connections = self.count_of(count)?;
+        }
+        if let Some(shared) = table.get("shared_memory") {
+            server.shared_memory = shared.get_ref().as_bool().ok_or_else(|| {
+                self.problem(
+                    shared.span(),
+                    "shared_memory must be true or false".to_owned(),
+                )
+            })?;
         }
         Ok((address.span(), server))
     }
@@ -170,14 +185,14 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let mut settings = Settings::default();
-        let text =
-            "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\n";
+        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\n";
         read(text, "s.toml", &mut settings);
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
             name: Some("x".to_owned()),
             carrier: Carrier::Grpc,
             bulk_connections: 4,
+            shared_memory: false,
         };
         assert_eq!(settings.servers, [expected]);
         assert_eq!(settings.problems, []);

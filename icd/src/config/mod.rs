@@ -8,6 +8,7 @@
 //!
 //! Each place may hold a `servers.toml` and next to it a plain list, `servers.list`. `CAUSEWAY_SERVERS`
 //! (`a:7079,b`) overrides which servers there are; what `servers.toml` says about one of them holds.
+//! `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory` of all servers.
 //! A program that runs with more rights than its user (setuid) listens to place 4 only. Inside a daemon
 //! ([`causeway_proto::RECURSION_GUARD`]) there are no servers at all.
 //!
@@ -63,6 +64,8 @@ pub struct ServerSettings {
     pub carrier: Carrier,
     /// How many bulk connections to open, 1 to [`MAX_BULK_CONNECTIONS`].
     pub bulk_connections: u32,
+    /// Whether large transfers go through shared memory where the node is on this host.
+    pub shared_memory: bool,
 }
 
 /// What carries commands.
@@ -135,6 +138,7 @@ impl ServerSettings {
             name: None,
             carrier: Carrier::default(),
             bulk_connections: ServerSettings::DEFAULT_BULK_CONNECTIONS,
+            shared_memory: true,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::{Problem, Settings, file, list};
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
+const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
 const SYSTEM: &str = "/etc/causeway";
@@ -20,6 +21,7 @@ const MOST_BYTES: u64 = 1 << 20;
 pub(super) struct Environment {
     pub(super) config: Option<PathBuf>,
     pub(super) servers: Option<OsString>,
+    pub(super) shared_memory: Option<OsString>,
     pub(super) working_directory: Option<PathBuf>,
     pub(super) user: Option<PathBuf>,
     pub(super) system: PathBuf,
@@ -51,6 +53,7 @@ impl Environment {
         Some(Environment {
             config: set(CONFIG).map(PathBuf::from),
             servers: set(list::VARIABLE),
+            shared_memory: set(SHARED_MEMORY),
             working_directory: Some(PathBuf::from(".")),
             user: user.map(|user| user.join("causeway")),
             system,
@@ -62,9 +65,33 @@ impl Environment {
     pub(super) fn load(&self) -> Settings {
         let mut settings = Settings::default();
         self.read_files(&mut settings);
-        match &self.servers {
+        let mut settings = match &self.servers {
             Some(servers) => overridden(&servers.to_string_lossy(), settings),
             None => settings,
+        };
+        self.override_shared_memory(&mut settings);
+        settings
+    }
+
+    fn override_shared_memory(&self, settings: &mut Settings) {
+        let shared = match self
+            .shared_memory
+            .as_ref()
+            .map(|set| set.as_encoded_bytes())
+        {
+            None => return,
+            Some(b"0") => false,
+            Some(b"1") => true,
+            Some(_) => {
+                return settings.problems.push(Problem {
+                    origin: SHARED_MEMORY.to_owned(),
+                    line: None,
+                    message: "neither 0 nor 1".to_owned(),
+                });
+            }
+        };
+        for server in &mut settings.servers {
+            server.shared_memory = shared;
         }
     }
 

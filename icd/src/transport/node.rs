@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use causeway_lane::Place;
 use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
@@ -117,6 +118,11 @@ impl Node {
             session,
             secret,
             heartbeat_limit: rhythm.limit,
+            place: self
+                .settings
+                .shared_memory
+                .then(|| Place::told(&reply.shared_memory))
+                .flatten(),
         };
         let opening = Opening {
             door,

@@ -1,12 +1,14 @@
-//! A session's connections: options, preamble, proof.
+//! A session's connections: options, preamble, proof; and lanes through shared memory, which begin so.
 //!
 //! Blocking sockets of std; the handshake has a deadline, what comes after has none. Invariant: a
 //! socket leaves here only after both sides have proved the session's secret.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use causeway_lane::{Place, Shared};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{
     GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
@@ -31,6 +33,8 @@ pub(super) struct Door {
     pub(super) secret: SessionSecret,
     /// Silence after which the peer counts as lost.
     pub(super) heartbeat_limit: Duration,
+    /// Where it shares memory, if that is here and wanted.
+    pub(super) place: Option<Place>,
 }
 
 impl Door {
@@ -52,16 +56,31 @@ impl Door {
             TcpStream::connect_timeout(&self.peer, time_left(deadline).map_err(unreachable)?)
                 .map_err(unreachable)?;
         self.set_options(&stream, purpose).map_err(unreachable)?;
-        let preamble = Preamble {
-            purpose,
-            lane,
-            session: self.session,
-            link: 0,
-        };
-        self.prove(&mut stream, preamble, deadline)?;
+        self.prove(&mut stream, purpose, lane, deadline)?;
         stream.set_read_timeout(None).map_err(unreachable)?;
         stream.set_write_timeout(None).map_err(unreachable)?;
         Ok(stream)
+    }
+
+    /// Opens a lane through shared memory: proves the secret over a Unix socket, both ways, and hands the
+    /// memory over.
+    ///
+    /// # Errors
+    /// As [`Door::open`]; also where there is no memory to share, which is no failure of the session.
+    pub(super) fn open_shared(&self, lane: u8, deadline: Instant) -> Result<Shared, WireError> {
+        let failed = |reason: String| WireError::Unreachable {
+            address: self.address.clone(),
+            reason,
+        };
+        let Some(place) = self.place else {
+            return Err(failed("it shares no memory with this process".to_owned()));
+        };
+        let socket = place.connect().map_err(|error| failed(plain(&error)))?;
+        // std has one type for a stream socket with time limits, and it asks for no more than that.
+        let mut stream = TcpStream::from(socket);
+        self.prove(&mut stream, Purpose::SharedBulk, lane, deadline)?;
+        causeway_lane::offer(OwnedFd::from(stream), deadline)
+            .map_err(|error| failed(error.to_string()))
     }
 
     fn set_options(&self, stream: &TcpStream, purpose: Purpose) -> io::Result<()> {
@@ -90,9 +109,16 @@ impl Door {
     fn prove(
         &self,
         stream: &mut TcpStream,
-        preamble: Preamble,
+        purpose: Purpose,
+        lane: u8,
         deadline: Instant,
     ) -> Result<(), WireError> {
+        let preamble = Preamble {
+            purpose,
+            lane,
+            session: self.session,
+            link: 0,
+        };
         let bytes = preamble.encode();
         self.spoken(write_by(stream, &bytes, deadline))?;
         let mut greeting = [0; GREETING];
@@ -188,6 +214,7 @@ mod tests {
             session: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),
             heartbeat_limit: Duration::from_secs(4),
+            place: None,
         };
         let dripper = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();

@@ -104,6 +104,9 @@ pub struct OpenSessionReply {
     /// at most so many are accepted
     #[prost(uint32, tag = "6")]
     pub bulk_connections: u32,
+    /// digest of where the daemon listens for lanes through shared memory, if it does
+    #[prost(bytes = "bytes", tag = "7")]
+    pub shared_memory: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,9 +1,9 @@
 //! Into a mapping: from the client, or from another worker.
 #![forbid(unsafe_code)]
 
-use std::net::TcpStream;
 use std::sync::Arc;
 
+use causeway_lane::Stream;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
@@ -121,7 +121,7 @@ impl Incoming for DirectWrite {
 
     fn receive(
         &self,
-        socket: &TcpStream,
+        stream: &Stream,
         offset: u64,
         length: u32,
         scratch: &mut Vec<u8>,
@@ -131,12 +131,12 @@ impl Incoming for DirectWrite {
             let mut state = self.state.lock();
             if state.cancelled.is_some() {
                 drop(state);
-                return Ok(discard(socket, length, scratch)?);
+                return Ok(discard(stream, length, scratch)?);
             }
             state.claims.claim(offset, bytes)?;
             state.inside += 1;
         }
-        let received = self.mapped.window.receive(socket, offset, bytes, scratch);
+        let received = self.mapped.window.receive(stream, offset, bytes, scratch);
         let mut state = self.state.lock();
         state.inside -= 1;
         let all = received.is_ok() && state.claims.arrive(bytes);

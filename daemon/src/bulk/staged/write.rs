@@ -4,9 +4,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::net::TcpStream;
 use std::sync::Arc;
 
+use causeway_lane::Stream;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
@@ -172,7 +172,7 @@ impl Incoming for StagedWrite {
 
     fn receive(
         &self,
-        socket: &TcpStream,
+        stream: &Stream,
         offset: u64,
         length: u32,
         scratch: &mut Vec<u8>,
@@ -181,7 +181,7 @@ impl Incoming for StagedWrite {
             let mut state = self.state.lock();
             if state.over {
                 drop(state);
-                return Ok(discard(socket, length, scratch)?);
+                return Ok(discard(stream, length, scratch)?);
             }
             state.claims.claim(offset, length.into())?;
         }
@@ -197,10 +197,10 @@ impl Incoming for StagedWrite {
                 .map(|(slot, _)| Arc::clone(slot));
             let Some(slot) = slot else {
                 // Given up meanwhile.
-                discard(socket, (end - at) as u32, scratch)?;
+                discard(stream, (end - at) as u32, scratch)?;
                 return Ok(());
             };
-            slot_window(&slot, CHUNK).receive(socket, at % CHUNK, part, scratch)?;
+            slot_window(&slot, CHUNK).receive(stream, at % CHUNK, part, scratch)?;
             drop(slot);
             self.arrived(chunk, part);
             at += part;

@@ -40,7 +40,9 @@ pub(super) fn prove(
     bytes: &[u8; PREAMBLE],
     socket: &TcpStream,
 ) -> Result<Proved, proof::Refused> {
-    let found = sockets::assignment(stage, preamble).and_then(|_| find(stage, preamble));
+    let found = proof::fits(socket, preamble.purpose)
+        .and_then(|()| sockets::assignment(stage, preamble))
+        .and_then(|_| find(stage, preamble));
     let (session, link) = found.inspect_err(|verdict| proof::refuse(socket, *verdict))?;
     let place = proof::prove(socket, link.secret(), bytes, || link.claim(preamble.lane))?;
     links::set_options(socket, preamble.lane)?;

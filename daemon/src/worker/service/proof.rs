@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use causeway_lane::{NotShared, Shared, Stream};
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
     self, BadPreamble, CLIENT_PROOF, Greeting, PREAMBLE, Preamble, Purpose, Verdict,
@@ -26,6 +28,8 @@ pub(super) enum Refused {
     Io(io::Error),
     #[error("the client was too slow to prove the secret")]
     Slow,
+    #[error("shared memory: {0}")]
+    NotShared(#[from] NotShared),
 }
 
 impl From<io::Error> for Refused {
@@ -51,7 +55,9 @@ pub(super) fn prove<Place>(
     claim: impl FnOnce() -> Result<Place, Verdict>,
 ) -> Result<Place, Refused> {
     socket.set_nonblocking(false)?;
-    causeway_proto::socket::set_options(socket)?;
+    if !socket::is_local(socket)? {
+        causeway_proto::socket::set_options(socket)?;
+    }
     let deadline = Instant::now() + TIME_LIMIT;
     let greeting = Greeting::welcome();
     write_within(socket, &greeting.encode(), deadline)?;
@@ -75,6 +81,20 @@ pub(super) fn refuse(socket: &TcpStream, verdict: Verdict) {
     let _ = socket.shutdown(Shutdown::Write);
 }
 
+/// Whether the purpose goes with the kind of socket that it came on. Memory is shared over Unix sockets
+/// only: over another connection somebody may stand between the two.
+pub(super) fn fits(socket: &TcpStream, purpose: Purpose) -> Result<(), Verdict> {
+    match socket::is_local(socket) {
+        Ok(local) if local == (purpose == Purpose::SharedBulk) => Ok(()),
+        _ => Err(Verdict::Malformed),
+    }
+}
+
+/// Takes the memory that the client offers on a proved connection.
+fn share(socket: TcpStream) -> Result<Shared, NotShared> {
+    causeway_lane::accept(OwnedFd::from(socket), Instant::now() + TIME_LIMIT)
+}
+
 /// Sets the socket up for its purpose.
 ///
 /// `TCP_USER_TIMEOUT` is for the pulse alone: there, unacknowledged bytes mean that the network is cut,
@@ -88,6 +108,12 @@ pub(super) fn connection(
     preamble: &Preamble,
     heartbeat_limit: Duration,
 ) -> Result<Connection, Refused> {
+    if preamble.purpose == Purpose::SharedBulk {
+        return Ok(Connection::Bulk {
+            lane: preamble.lane,
+            stream: Stream::Shared(share(socket)?),
+        });
+    }
     if preamble.purpose == Purpose::Pulse {
         socket::give_up_after(&socket, heartbeat_limit)?;
     } else {
@@ -101,10 +127,10 @@ pub(super) fn connection(
         Purpose::CommandsGrpc => Connection::CommandsGrpc(socket),
         Purpose::Bulk => Connection::Bulk {
             lane: preamble.lane,
-            socket,
+            stream: Stream::Tcp(socket),
         },
         Purpose::Pulse => Connection::Pulse(socket),
-        // The session's links take their own.
-        Purpose::Peer => return Err(Verdict::Malformed.into()),
+        // The session's links take their own, and shared memory is dealt with above.
+        Purpose::Peer | Purpose::SharedBulk => return Err(Verdict::Malformed.into()),
     })
 }

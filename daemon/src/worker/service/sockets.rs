@@ -152,6 +152,7 @@ fn prove(
     socket: TcpStream,
 ) -> Result<Connection, proof::Refused> {
     let assignment = assignment(stage, preamble).and_then(|assignment| {
+        proof::fits(&socket, preamble.purpose)?;
         stage.has_place(preamble)?;
         Ok(assignment)
     });
@@ -177,7 +178,7 @@ fn attach(stage: &Stage, commands: &mpsc::Sender<Connection>, connection: Connec
             // It fails only when the session thread has gone, and then the worker ends.
             let _ = commands.send(connection);
         }
-        Connection::Bulk { lane, socket } => stage.session().attach_bulk(lane, socket),
+        Connection::Bulk { lane, stream } => stage.session().attach_bulk(lane, stream),
         Connection::Pulse(socket) => {
             if let Some(assignment) = stage.assignment() {
                 stage

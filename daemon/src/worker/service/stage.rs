@@ -184,7 +184,7 @@ fn place(state: &State, preamble: &Preamble) -> Result<Place, Verdict> {
     match preamble.purpose {
         Purpose::Commands | Purpose::CommandsGrpc => free(!state.commands, Place::Commands),
         Purpose::Pulse => free(!state.pulse, Place::Pulse),
-        Purpose::Bulk => {
+        Purpose::Bulk | Purpose::SharedBulk => {
             let lane = u32::from(preamble.lane);
             let bit = 1u64.checked_shl(lane).unwrap_or(0);
             let known = lane < assignment.bulk_connections;

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use causeway_lane::Stream;
 use causeway_proto::command::CommandBatch;
 use causeway_proto::id::EventId;
 use parking_lot::Mutex;
@@ -250,8 +251,8 @@ impl Session {
     }
 
     /// Takes a further bulk connection; the session reads and writes it from threads of its own.
-    pub fn attach_bulk(&self, lane: u8, socket: TcpStream) {
-        self.shared.bulk.attach(&self.shared, lane, socket);
+    pub fn attach_bulk(&self, lane: u8, stream: Stream) {
+        self.shared.bulk.attach(&self.shared, lane, stream);
     }
 
     /// The links to other workers, for the connections that those open.

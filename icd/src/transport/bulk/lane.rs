@@ -1,10 +1,10 @@
 //! The threads of a bulk connection.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_lane::Stream;
 use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
@@ -28,6 +28,9 @@ const THROW_AWAY: usize = 64 << 10;
 pub(super) fn open_all(core: &Arc<Core>, mut ahead: bool) {
     let opener = Arc::clone(core);
     let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
+        if open_shared(&opener) {
+            return;
+        }
         let mut lane = 0;
         while lane < opener.bulk.lane_count {
             match open(&opener, lane as u8) {
@@ -52,24 +55,48 @@ pub(super) fn open_all(core: &Arc<Core>, mut ahead: bool) {
     }
 }
 
-fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
-    let socket = Arc::new(
-        core.bulk
+// Opens lanes through shared memory, as many as there are processors to copy at both ends. False if there
+// is none; why, nobody needs to know but who looks for it.
+fn open_shared(core: &Arc<Core>) -> bool {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let lanes = core.bulk.lane_count.min(processors as u32 / 2).max(1);
+    for lane in 0..lanes {
+        let opened = core
+            .bulk
             .door
-            .open(Purpose::Bulk, lane, Instant::now() + OPEN_LIMIT)?,
-    );
+            .open_shared(lane as u8, Instant::now() + OPEN_LIMIT)
+            .and_then(|shared| start(core, Stream::Shared(shared)));
+        if let Err(error) = opened {
+            tracing::debug!(lane, %error, "no memory is shared");
+            return lane > 0;
+        }
+    }
+    tracing::debug!(lanes, "bulk goes through shared memory");
+    true
+}
+
+fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
+    let deadline = Instant::now() + OPEN_LIMIT;
+    let socket = core.bulk.door.open(Purpose::Bulk, lane, deadline)?;
+    start(core, Stream::Tcp(socket))
+}
+
+// Starts the threads of a lane.
+fn start(core: &Arc<Core>, stream: Stream) -> Result<(), WireError> {
+    let stream = Arc::new(stream);
     {
         let mut state = core.bulk.state.lock();
         if state.table.is_closed() {
+            stream.shut_down();
             return Ok(());
         }
-        state.lanes.push(Arc::clone(&socket));
+        state.lanes.push(Arc::clone(&stream));
     }
     let failed = |error: io::Error| WireError::Unreachable {
         address: core.bulk.door.address.clone(),
         reason: error.to_string(),
     };
-    let (reader, reading) = (Arc::clone(core), Arc::clone(&socket));
+    let (reader, reading) = (Arc::clone(core), Arc::clone(&stream));
     thread::spawn("cw-bulk-in", Stack::Small, move || {
         let _guard = reader.guard();
         let reason = read(&reader, &reading);
@@ -79,7 +106,7 @@ fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
     let writer = Arc::clone(core);
     thread::spawn("cw-bulk-out", Stack::Small, move || {
         let _guard = writer.guard();
-        if let Err(error) = write(&writer, &socket) {
+        if let Err(error) = write(&writer, &stream) {
             writer.fail(plain(&error));
         }
     })
@@ -89,16 +116,16 @@ fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
 // ---- reading -------------------------------------------------------------------
 
 // Returns why it ended.
-fn read(core: &Arc<Core>, mut socket: &TcpStream) -> String {
+fn read(core: &Arc<Core>, mut stream: &Stream) -> String {
     let mut scratch = Scratch::default();
     loop {
         let mut bytes = [0; HEADER];
-        if let Err(error) = socket.read_exact(&mut bytes) {
+        if let Err(error) = stream.read_exact(&mut bytes) {
             return format!("a bulk connection ended: {}", plain(&error));
         }
         let handled = match Header::decode(&bytes) {
             Err(error) => return format!("the node sent nonsense: {error}"),
-            Ok(header) => handle(core, socket, header, &mut scratch),
+            Ok(header) => handle(core, stream, header, &mut scratch),
         };
         if let Err(error) = handled {
             return format!("a bulk connection failed: {}", plain(&error));
@@ -108,7 +135,7 @@ fn read(core: &Arc<Core>, mut socket: &TcpStream) -> String {
 
 fn handle(
     core: &Arc<Core>,
-    socket: &TcpStream,
+    stream: &Stream,
     header: Header,
     scratch: &mut Scratch,
 ) -> io::Result<()> {
@@ -120,10 +147,10 @@ fn handle(
     } = header;
     let relayed = core.bulk.relay_of(transfer);
     if let Some(end) = relayed {
-        return relay::handle(core, socket, end, header);
+        return relay::handle(core, stream, end, header);
     }
     match kind {
-        Kind::Data => handle_data(core, socket, transfer, offset, u64::from(length), scratch),
+        Kind::Data => handle_data(core, stream, transfer, offset, u64::from(length), scratch),
         Kind::Credit => {
             let chunks = core.bulk.state.lock().table.handle_credit(transfer, offset);
             match chunks {
@@ -152,7 +179,7 @@ fn handle(
 
 fn handle_data(
     core: &Core,
-    socket: &TcpStream,
+    stream: &Stream,
     transfer: EventId,
     offset: u64,
     length: u64,
@@ -167,14 +194,14 @@ fn handle_data(
     match destination {
         Destination::Memory(target) => {
             core.bulk.gauge.begin(Direction::In, Instant::now());
-            let received = target.receive(socket, offset, length, scratch);
+            let received = target.receive(stream, offset, length, scratch);
             core.bulk.gauge.end(Direction::In, Instant::now(), length);
             let outcome = core.bulk.leave(|table| table.data_done(transfer));
             received?;
             conclude(core, transfer, outcome);
             Ok(())
         }
-        Destination::Nowhere => throw_away(socket, length),
+        Destination::Nowhere => throw_away(stream, length),
         Destination::Impossible => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("bytes {offset}+{length} are no part of {transfer:?}"),
@@ -182,8 +209,8 @@ fn handle_data(
     }
 }
 
-pub(super) fn throw_away(socket: &TcpStream, length: u64) -> io::Result<()> {
-    let mut rest = socket.take(length);
+pub(super) fn throw_away(stream: &Stream, length: u64) -> io::Result<()> {
+    let mut rest = stream.take(length);
     let mut bytes = vec![0; THROW_AWAY];
     while rest.limit() > 0 {
         match rest.read(&mut bytes) {
@@ -198,16 +225,16 @@ pub(super) fn throw_away(socket: &TcpStream, length: u64) -> io::Result<()> {
 
 // ---- writing -------------------------------------------------------------------
 
-fn write(core: &Core, mut socket: &TcpStream) -> io::Result<()> {
+fn write(core: &Core, mut stream: &Stream) -> io::Result<()> {
     let mut scratch = Scratch::default();
     while let Some(item) = core.bulk.wait_for_item() {
         match item {
-            Item::Word(word) => socket.write_all(&word.encode())?,
-            Item::Own(chunk) => send(core, socket, chunk, &mut scratch)?,
+            Item::Word(word) => stream.write_all(&word.encode())?,
+            Item::Own(chunk) => send(core, stream, chunk, &mut scratch)?,
             Item::Relayed(piece) => {
                 let length = piece.length();
                 core.bulk.gauge.begin(Direction::Out, Instant::now());
-                let sent = piece.send(socket);
+                let sent = piece.send(stream);
                 core.bulk.gauge.end(Direction::Out, Instant::now(), length);
                 sent?;
             }
@@ -216,7 +243,7 @@ fn write(core: &Core, mut socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-fn send(core: &Core, socket: &TcpStream, chunk: Chunk, scratch: &mut Scratch) -> io::Result<()> {
+fn send(core: &Core, stream: &Stream, chunk: Chunk, scratch: &mut Scratch) -> io::Result<()> {
     let Chunk {
         event,
         source,
@@ -230,7 +257,7 @@ fn send(core: &Core, socket: &TcpStream, chunk: Chunk, scratch: &mut Scratch) ->
         length: length as u32,
     };
     core.bulk.gauge.begin(Direction::Out, Instant::now());
-    let sent = source.send(socket, &header.encode(), offset, length, scratch);
+    let sent = source.send(stream, &header.encode(), offset, length, scratch);
     core.bulk.gauge.end(Direction::Out, Instant::now(), length);
     let outcome = core.bulk.leave(|table| table.chunk_sent(event));
     sent?;

@@ -2,17 +2,19 @@
 //!
 //! Nothing here makes a Rust reference to those bytes: another thread of the application may look at
 //! them (it should not, but may), and a reference would promise that none does. Long rows go between
-//! socket and memory by the kernel alone; rows too short for that are gathered in a buffer.
+//! socket, or shared ring, and memory straight; rows too short for that are gathered in a buffer.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
+use causeway_lane::{Caching, Stream};
 use causeway_proto::region::{Region, Segment};
 
 /// Shorter rows are copied through a buffer: below this, describing a row to the kernel costs more.
 const SHORT_ROW: u64 = 2048;
+/// Regions of so many bytes are not kept in the processor's caches, which hold fewer.
+const MANY: u64 = 4 << 20;
 /// Pieces in one system call; the system takes 1024.
 const PIECES: usize = 512;
 
@@ -124,7 +126,7 @@ impl HostRegion {
     /// Sends `header`, then the packed bytes `from..from + length`.
     pub(in crate::transport) fn send(
         &self,
-        socket: &TcpStream,
+        stream: &Stream,
         header: &[u8],
         from: u64,
         length: u64,
@@ -136,42 +138,51 @@ impl HostRegion {
         if self.has_short_rows() {
             self.gather(from, length, gathered);
             pieces.push(piece(gathered.as_mut_ptr(), gathered.len()));
-            return transfer(pieces, |pieces| send_some(socket, pieces));
+            return transfer(pieces, |pieces| send_some(stream, pieces));
         }
         for segment in self.region.segments(from, from + length) {
             if pieces.len() == PIECES {
-                transfer(pieces, |pieces| send_some(socket, pieces))?;
+                transfer(pieces, |pieces| send_some(stream, pieces))?;
             }
             pieces.push(self.piece_of(segment));
         }
-        transfer(pieces, |pieces| send_some(socket, pieces))
+        transfer(pieces, |pieces| send_some(stream, pieces))
     }
 
     /// Receives the packed bytes `from..from + length`.
     pub(in crate::transport) fn receive(
         &self,
-        socket: &TcpStream,
+        stream: &Stream,
         from: u64,
         length: u64,
         scratch: &mut Scratch,
     ) -> io::Result<()> {
         let Scratch { gathered, pieces } = scratch;
         pieces.clear();
+        let caching = self.caching();
         if self.has_short_rows() {
             gathered.clear();
             gathered.resize(length as usize, 0);
             pieces.push(piece(gathered.as_mut_ptr(), gathered.len()));
-            transfer(pieces, |pieces| receive_some(socket, pieces))?;
+            transfer(pieces, |pieces| receive_some(stream, pieces, caching))?;
             self.scatter(from, gathered);
             return Ok(());
         }
         for segment in self.region.segments(from, from + length) {
             if pieces.len() == PIECES {
-                transfer(pieces, |pieces| receive_some(socket, pieces))?;
+                transfer(pieces, |pieces| receive_some(stream, pieces, caching))?;
             }
             pieces.push(self.piece_of(segment));
         }
-        transfer(pieces, |pieces| receive_some(socket, pieces))
+        transfer(pieces, |pieces| receive_some(stream, pieces, caching))
+    }
+
+    fn caching(&self) -> Caching {
+        if self.length() < MANY || self.has_short_rows() {
+            Caching::Keep
+        } else {
+            Caching::Bypass
+        }
     }
 
     fn has_short_rows(&self) -> bool {
@@ -269,7 +280,20 @@ fn message(pieces: &mut [libc::iovec]) -> libc::msghdr {
     message
 }
 
-fn send_some(socket: &TcpStream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
+fn send_some(stream: &Stream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
+    let socket = match stream {
+        Stream::Tcp(socket) => socket,
+        Stream::Shared(shared) => {
+            let mut sent = 0;
+            for piece in pieces {
+                // SAFETY: the pieces describe our own buffers or the application's region, readable as
+                // `HostRegion::new` demands.
+                unsafe { shared.send(piece.iov_base.cast(), piece.iov_len)? };
+                sent += piece.iov_len;
+            }
+            return Ok(sent);
+        }
+    };
     let message = message(pieces);
     // SAFETY: the pieces describe our own buffers or the application's region, readable as
     // `HostRegion::new` demands; the kernel answers EFAULT where that is not so.
@@ -277,7 +301,23 @@ fn send_some(socket: &TcpStream, pieces: &mut [libc::iovec]) -> io::Result<usize
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-fn receive_some(socket: &TcpStream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
+fn receive_some(
+    stream: &Stream,
+    pieces: &mut [libc::iovec],
+    caching: Caching,
+) -> io::Result<usize> {
+    let socket = match stream {
+        Stream::Tcp(socket) => socket,
+        Stream::Shared(shared) => {
+            let mut received = 0;
+            for piece in pieces {
+                // SAFETY: as above, writable instead of readable.
+                unsafe { shared.receive(piece.iov_base.cast(), piece.iov_len, caching)? };
+                received += piece.iov_len;
+            }
+            return Ok(received);
+        }
+    };
     let mut message = message(pieces);
     // SAFETY: as above, writable instead of readable.
     let received =

@@ -1,7 +1,8 @@
 //! Bulk transfers: raw bytes between the application's memory and the worker.
 //!
-//! A session opens its lanes (connections) when transfers are likely and it is quiet, or with its first bulk
-//! transfer, on a thread of their own, so that no enqueue waits for them. Each lane has a reader and a writer. Writers pull chunks from one
+//! A session opens its lanes when transfers are likely and it is quiet, or with its first bulk transfer, on a
+//! thread of their own, so that no enqueue waits for them: through shared memory where node and process share
+//! a host, else TCP connections. Each lane has a reader and a writer. Writers pull chunks from one
 //! shared table, up to the credit that the worker has granted; readers put what arrives into the
 //! application's memory at once. No byte is copied on the way, but for rows too short to be worth a
 //! system call's description.
@@ -14,11 +15,11 @@ pub mod memory;
 pub(super) mod relay;
 mod table;
 
-use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::command::Completion;
 use causeway_proto::id::EventId;
@@ -56,7 +57,7 @@ struct State {
     opened: bool,
     // A transfer depends on the lanes; before, they are opened ahead of need only.
     needed: bool,
-    lanes: Vec<Arc<TcpStream>>,
+    lanes: Vec<Arc<Stream>>,
 }
 
 /// Something for a lane to send.
@@ -229,7 +230,7 @@ impl Bulk {
         let mut state = self.state.lock();
         state.table.close();
         for lane in &state.lanes {
-            let _ = lane.shutdown(Shutdown::Both);
+            lane.shut_down();
         }
         self.work.notify_all();
     }

@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read};
-use std::net::TcpStream;
 
+use causeway_lane::Stream;
 use causeway_proto::bulk::{HEADER, Header};
 use causeway_proto::limits::BULK_CHUNK;
 use parking_lot::Mutex;
@@ -27,11 +27,11 @@ impl Buffer {
     ///
     /// # Errors
     /// The connection's.
-    pub(super) fn receive(header: Header, mut socket: &TcpStream) -> io::Result<Buffer> {
+    pub(super) fn receive(header: Header, mut stream: &Stream) -> io::Result<Buffer> {
         let length = header.length as usize;
         let mut buffer = Buffer::of(length);
         buffer.bytes[..HEADER].copy_from_slice(&header.encode());
-        socket.read_exact(&mut buffer.bytes[HEADER..HEADER + length])?;
+        stream.read_exact(&mut buffer.bytes[HEADER..HEADER + length])?;
         Ok(buffer)
     }
 

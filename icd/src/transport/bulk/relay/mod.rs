@@ -19,11 +19,11 @@ mod buffer;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use causeway_lane::Stream;
 use causeway_proto::bulk::{Header, Kind};
 use causeway_proto::id::EventId;
 use causeway_proto::status::Status;
@@ -131,12 +131,12 @@ pub(in crate::transport) fn end_all(core: &Core) {
 /// The connection's, and when that worker has no business to say this.
 pub(super) fn handle(
     core: &Core,
-    socket: &TcpStream,
+    stream: &Stream,
     (side, relay): (Side, Arc<Relay>),
     header: Header,
 ) -> io::Result<()> {
     match (header.kind, side) {
-        (Kind::Data, Side::Sender) => return relay.take_in(core, socket, header),
+        (Kind::Data, Side::Sender) => return relay.take_in(core, stream, header),
         (Kind::Offer, Side::Sender) => {
             if relay.account.lock().offer() {
                 relay.tell(Side::Receiver, header);
@@ -192,15 +192,15 @@ impl Relay {
         }
     }
 
-    fn take_in(self: Arc<Self>, core: &Core, socket: &TcpStream, header: Header) -> io::Result<()> {
+    fn take_in(self: Arc<Self>, core: &Core, stream: &Stream, header: Header) -> io::Result<()> {
         let length = u64::from(header.length);
         let wanted = self.account.lock().arrive(header.offset, length);
         let wanted = wanted.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         if !wanted {
-            return super::lane::throw_away(socket, length);
+            return super::lane::throw_away(stream, length);
         }
         core.bulk.gauge.begin(Direction::In, Instant::now());
-        let received = Buffer::receive(header, socket);
+        let received = Buffer::receive(header, stream);
         core.bulk.gauge.end(Direction::In, Instant::now(), length);
         let buffer = received?;
         RELAYED.fetch_add(length, Ordering::Relaxed);
@@ -331,11 +331,11 @@ impl Piece {
     }
 
     /// Sends it, unless nobody wants it any more.
-    pub(super) fn send(self, mut socket: &TcpStream) -> io::Result<()> {
+    pub(super) fn send(self, mut stream: &Stream) -> io::Result<()> {
         if self.relay.account.lock().is_over() {
             return Ok(());
         }
-        socket.write_all(self.buffer.bytes())?;
+        stream.write_all(self.buffer.bytes())?;
         let length = self.length();
         let Piece { buffer, relay } = self;
         drop(buffer);

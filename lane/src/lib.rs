@@ -1,0 +1,29 @@
+//! The stream under a bulk lane: a TCP connection, or two rings in memory that both ends share.
+//!
+//! Who sends on a lane and who receives from it sees bytes in order, and an end; what the bytes mean is
+//! `causeway_proto::bulk`'s business. Where client and worker run under one kernel a lane's bytes are
+//! copied into a small ring and out of it again, by two threads at the same time; the ring stays in the
+//! processor's cache, so memory sees as much traffic as with one copy.
+//!
+//! - [`Stream`]: either kind;
+//! - [`Shared`]: the rings' two ends, with a bell for each ring that wakes who sleeps;
+//! - [`offer`], [`accept`]: how the memory gets from one process to the other, over a Unix socket on
+//!   which the session's secret was proved;
+//! - [`Place`]: whether two processes can find each other so;
+//! - `ring`: what positions mean, pure; `memory`: the mapping, the only `unsafe` here.
+//!
+//! What it is not: it knows no session and proves nothing. Invariant: the other process may do with the
+//! memory what it likes; then the stream breaks or carries nonsense, and nothing else happens here.
+
+mod bell;
+mod handing;
+mod memory;
+mod place;
+mod ring;
+mod shared;
+mod stream;
+
+pub use handing::{NotShared, accept, offer};
+pub use place::Place;
+pub use shared::{Caching, Shared, carried_bytes};
+pub use stream::Stream;

@@ -1,0 +1,121 @@
+//! Where a process can be reached over a Unix socket: one running kernel, one network namespace.
+//!
+//! A daemon listens on an abstract name and tells its clients a salted digest of where that is. Who computes
+//! the same digest is in the same place, where the name is the daemon's; elsewhere somebody else might listen
+//! on it, so there nobody asks. Invariant: what is told says nothing about a machine to who is on another.
+#![forbid(unsafe_code)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use sha2::{Digest, Sha256};
+
+const SALT: usize = 16;
+const DIGEST: usize = 32;
+
+/// See the module; of one daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    salt: [u8; SALT],
+    digest: [u8; DIGEST],
+}
+
+impl Place {
+    /// Where this process is; `salt` is another one for each daemon. `None` where the system does not tell.
+    #[must_use]
+    pub fn here(salt: [u8; SALT]) -> Option<Place> {
+        let boot = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+        let network = fs::metadata("/proc/self/ns/net").ok()?;
+        let mut digest = Sha256::new();
+        for part in [&b"causeway lane"[..], &salt, &boot] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+        digest.update(network.dev().to_le_bytes());
+        digest.update(network.ino().to_le_bytes());
+        let digest = digest.finalize().into();
+        Some(Place { salt, digest })
+    }
+
+    /// What a daemon tells of its own.
+    #[must_use]
+    pub fn tell(&self) -> [u8; SALT + DIGEST] {
+        let mut told = [0; SALT + DIGEST];
+        told[..SALT].copy_from_slice(&self.salt);
+        told[SALT..].copy_from_slice(&self.digest);
+        told
+    }
+
+    /// What was told, if that is where this process is.
+    #[must_use]
+    pub fn told(told: &[u8]) -> Option<Place> {
+        let (salt, digest) = told.split_at_checked(SALT)?;
+        let here = Place::here(salt.try_into().ok()?)?;
+        (here.digest == digest).then_some(here)
+    }
+
+    /// Listens there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn listen(&self) -> io::Result<UnixListener> {
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(self.name())?)
+    }
+
+    /// Connects to who listens there. Does not wait.
+    ///
+    /// # Errors
+    /// What the system says; `WouldBlock` when too many are waiting.
+    pub fn connect(&self) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let address = SocketAddrUnix::new_abstract_name(self.name().as_bytes())?;
+        rustix::net::connect(&socket, &address)?;
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        Ok(socket)
+    }
+
+    fn name(&self) -> String {
+        self.digest[..16]
+            .iter()
+            .fold("causeway-".to_owned(), |mut name, byte| {
+                let _ = write!(name, "{byte:02x}");
+                name
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_daemons_own() {
+        let place = Place::here([1; SALT]).unwrap();
+        assert_eq!(Place::told(&place.tell()), Some(place));
+        assert_ne!(Place::here([2; SALT]), Some(place));
+        let mut elsewhere = place.tell();
+        elsewhere[SALT] ^= 1;
+        for told in [&elsewhere[..], &elsewhere[..SALT], &[]] {
+            assert_eq!(Place::told(told), None);
+        }
+    }
+
+    #[test]
+    fn who_listens_is_reached_and_nobody_else() {
+        let salt = u128::from(std::process::id()).to_le_bytes();
+        let place = Place::here(salt).unwrap();
+        let error = place.connect().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let listener = place.listen().unwrap();
+        let _socket = place.connect().unwrap();
+        listener.accept().unwrap();
+    }
+}

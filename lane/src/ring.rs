@@ -1,0 +1,127 @@
+//! Where the next bytes of a ring are. Pure.
+//!
+//! Positions count bytes since the beginning and wrap with `u64`. The sender owns `head`, the receiver
+//! `tail`; each reads the other's from shared memory and believes nothing of it but what is possible.
+//! Invariant: a [`Span`] lies within the ring, and with an honest other end only one side may touch it.
+#![forbid(unsafe_code)]
+
+/// Bytes of a ring: little enough to stay in a processor's own cache.
+pub(crate) const CAPACITY: usize = 2 << 20;
+
+/// The most that is copied before the other side hears of it.
+const LONGEST: usize = 256 << 10;
+
+/// The least that a sender copies at a time, if there is more: the other side begins early.
+pub(crate) const SHORTEST: usize = 32 << 10;
+
+/// A stretch of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
+}
+
+/// The other side's position is none that it can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the positions {head} and {tail} of a shared ring are impossible")]
+pub(crate) struct Impossible {
+    head: u64,
+    tail: u64,
+}
+
+/// Where a sender may put bytes now, `most` at most; none when the ring is full.
+pub(crate) fn room(head: u64, tail: u64, most: usize) -> Result<Span, Impossible> {
+    let used = used(head, tail)?;
+    Ok(span(head, CAPACITY - used, most))
+}
+
+/// Where a receiver finds bytes now, `most` at most; none when the ring is empty.
+pub(crate) fn content(head: u64, tail: u64, most: usize) -> Result<Span, Impossible> {
+    let used = used(head, tail)?;
+    Ok(span(tail, used, most))
+}
+
+/// How many a sender copies next after `last` in one go: more and more, so that the first are soon there
+/// and the rest costs little.
+pub(crate) fn next_step(last: usize) -> usize {
+    (last * 2).clamp(SHORTEST, LONGEST)
+}
+
+fn used(head: u64, tail: u64) -> Result<usize, Impossible> {
+    usize::try_from(head.wrapping_sub(tail))
+        .ok()
+        .filter(|used| *used <= CAPACITY)
+        .ok_or(Impossible { head, tail })
+}
+
+fn span(position: u64, there: usize, most: usize) -> Span {
+    // The capacity is a power of two, so positions may wrap.
+    let offset = (position % CAPACITY as u64) as usize;
+    let length = there.min(most).min(LONGEST).min(CAPACITY - offset);
+    Span { offset, length }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const _: () = assert!(CAPACITY.is_power_of_two() && LONGEST <= CAPACITY);
+
+    proptest! {
+        #[test]
+        fn what_goes_in_comes_out_in_order(
+            start: u64, steps in proptest::collection::vec((any::<bool>(), 1usize..2 * LONGEST), 1..60),
+        ) {
+            let mut ring = vec![0u8; CAPACITY];
+            let (mut head, mut tail) = (start, start);
+            let mut inside = VecDeque::new();
+            let mut next = 0u8;
+            for (sends, most) in steps {
+                if sends {
+                    let span = room(head, tail, most).unwrap();
+                    prop_assert!(span.offset + span.length <= CAPACITY);
+                    prop_assert_eq!(span.length == 0, inside.len() == CAPACITY);
+                    for byte in &mut ring[span.offset..span.offset + span.length] {
+                        *byte = next;
+                        inside.push_back(next);
+                        next = next.wrapping_mul(5).wrapping_add(3);
+                    }
+                    head = head.wrapping_add(span.length as u64);
+                } else {
+                    let span = content(head, tail, most).unwrap();
+                    prop_assert_eq!(span.length == 0, inside.is_empty());
+                    for byte in &ring[span.offset..span.offset + span.length] {
+                        prop_assert_eq!(Some(*byte), inside.pop_front());
+                    }
+                    tail = tail.wrapping_add(span.length as u64);
+                }
+            }
+        }
+
+        #[test]
+        fn whatever_the_other_side_writes_no_span_leaves_the_ring(own: u64, theirs: u64, most: usize) {
+            for span in [room(own, theirs, most), content(theirs, own, most)].into_iter().flatten() {
+                prop_assert!(span.offset + span.length <= CAPACITY && span.length <= most);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_positions_are_refused() {
+        assert!(room(5, 6, 1).is_err());
+        assert!(content(CAPACITY as u64 + 1, 0, 1).is_err());
+        assert_eq!(room(CAPACITY as u64, 0, 1).unwrap().length, 0);
+        assert_eq!(content(7, 7, 1).unwrap().length, 0);
+    }
+
+    #[test]
+    fn steps_grow_to_a_bound() {
+        let steps: Vec<_> =
+            std::iter::successors(Some(next_step(0)), |last| Some(next_step(*last)))
+                .take(5)
+                .collect();
+        assert_eq!(steps, [32 << 10, 64 << 10, 128 << 10, 256 << 10, 256 << 10]);
+    }
+}

@@ -1,0 +1,68 @@
+//! Either kind of a lane's stream.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+use crate::shared::{Caching, Shared};
+
+/// What a lane's bytes go over. Reading and writing from two threads at once is as usual.
+#[derive(Debug)]
+pub enum Stream {
+    /// A connection.
+    Tcp(TcpStream),
+    /// Memory that both ends have.
+    Shared(Shared),
+}
+
+impl Stream {
+    /// Ends it in both directions; who reads or writes returns.
+    pub fn shut_down(&self) {
+        match self {
+            Stream::Tcp(socket) => drop(socket.shutdown(std::net::Shutdown::Both)),
+            Stream::Shared(shared) => shared.shut_down(),
+        }
+    }
+
+    /// Whether its bytes go through shared memory.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Stream::Shared(_))
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(socket) => (&*socket).read(into),
+            #[allow(unsafe_code)]
+            Stream::Shared(shared) => {
+                // SAFETY: the slice is memory of its length.
+                unsafe { shared.receive_some(into.as_mut_ptr(), into.len(), Caching::Keep) }
+            }
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(socket) => (&*socket).write(bytes),
+            #[allow(unsafe_code)]
+            Stream::Shared(shared) => {
+                // SAFETY: the slice is memory of its length.
+                unsafe { shared.send(bytes.as_ptr(), bytes.len())? };
+                Ok(bytes.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(socket: TcpStream) -> Stream {
+        Stream::Tcp(socket)
+    }
+}
