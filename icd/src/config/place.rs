@@ -278,6 +278,26 @@ mod tests {
     }
 
     #[test]
+    fn the_variable_overrides_whether_memory_is_shared() {
+        let mut places = Places::new();
+        let two =
+            "[[server]]\naddress = \"a\"\nshared_memory = false\n[[server]]\naddress = \"b\"\n";
+        places.write("system/servers.toml", two);
+        for (set, expected, problems) in [
+            (None, [false, true], 0),
+            (Some("0"), [false, false], 0),
+            (Some("1"), [true, true], 0),
+            (Some("off"), [false, true], 1),
+        ] {
+            places.environment.shared_memory = set.map(OsString::from);
+            let settings = places.environment.load();
+            let shared: Vec<_> = settings.servers.iter().map(|s| s.shared_memory).collect();
+            assert_eq!(shared, expected, "{set:?}");
+            assert_eq!(settings.problems.len(), problems, "{set:?}");
+        }
+    }
+
+    #[test]
     fn nothing_configured_says_nothing() {
         assert_eq!(Places::new().environment.load(), Settings::default());
     }

@@ -157,6 +157,8 @@ fn prove(
         Ok(assignment)
     });
     let assignment = assignment.inspect_err(|verdict| proof::refuse(&socket, *verdict))?;
+    // Closed last: who is refused after the proof finds the place free when it sees the end.
+    let _open = socket.try_clone()?;
     let place = proof::prove(&socket, &assignment.secret, bytes, || stage.claim(preamble))?;
     let connection = proof::connection(socket, preamble, assignment.heartbeat_limit)?;
     place.keep();

@@ -33,6 +33,8 @@ struct State {
     commands: bool,
     pulse: bool,
     lanes: u64,
+    // Of their own, so that a client which fails to share memory finds the others free at once.
+    shared_lanes: u64,
     proving: usize,
     peers_proving: usize,
 }
@@ -137,6 +139,7 @@ enum Place {
     Commands,
     Pulse,
     Lane(u64),
+    SharedLane(u64),
 }
 
 impl Place {
@@ -146,6 +149,8 @@ impl Place {
             Place::Pulse => state.pulse = taken,
             Place::Lane(bit) if taken => state.lanes |= bit,
             Place::Lane(bit) => state.lanes &= !bit,
+            Place::SharedLane(bit) if taken => state.shared_lanes |= bit,
+            Place::SharedLane(bit) => state.shared_lanes &= !bit,
         }
     }
 }
@@ -184,11 +189,18 @@ fn place(state: &State, preamble: &Preamble) -> Result<Place, Verdict> {
     match preamble.purpose {
         Purpose::Commands | Purpose::CommandsGrpc => free(!state.commands, Place::Commands),
         Purpose::Pulse => free(!state.pulse, Place::Pulse),
-        Purpose::Bulk | Purpose::SharedBulk => {
+        purpose @ (Purpose::Bulk | Purpose::SharedBulk) => {
             let lane = u32::from(preamble.lane);
             let bit = 1u64.checked_shl(lane).unwrap_or(0);
             let known = lane < assignment.bulk_connections;
-            free(known && state.lanes & bit == 0, Place::Lane(bit))
+            if purpose == Purpose::Bulk {
+                free(known && state.lanes & bit == 0, Place::Lane(bit))
+            } else {
+                free(
+                    known && state.shared_lanes & bit == 0,
+                    Place::SharedLane(bit),
+                )
+            }
         }
         // Other workers have no place here; each link of the session has places of its own.
         Purpose::Peer => Err(Verdict::Malformed),
@@ -256,6 +268,9 @@ mod tests {
             (bulk(0), Ok(())),
             (bulk(2), Err(Verdict::TooMany)),
             (bulk(255), Err(Verdict::TooMany)),
+            (preamble(Purpose::SharedBulk, 1), Ok(())),
+            (preamble(Purpose::SharedBulk, 1), Err(Verdict::TooMany)),
+            (preamble(Purpose::SharedBulk, 2), Err(Verdict::TooMany)),
             (preamble(Purpose::Peer, 0), Err(Verdict::Malformed)),
         ] {
             assert_eq!(stage.has_place(&preamble), expected, "{preamble:?}");
