@@ -32,6 +32,8 @@ struct Stage {
     probes: cl_command_queue,
     // Enqueued, and not yet asked for by the test.
     enqueued: std::collections::VecDeque<Enqueue>,
+    // User events that the client has set.
+    opened: Vec<u64>,
     node: MutexGuard<'static, Option<FakeNode>>,
 }
 
@@ -75,6 +77,7 @@ impl Stage {
             worker: fake.worker(),
             cl,
             enqueued: std::collections::VecDeque::new(),
+            opened: Vec::new(),
             node,
         }
     }
@@ -114,19 +117,27 @@ impl Stage {
         event
     }
 
+    fn receive(&mut self) {
+        for command in self.worker.receive().commands {
+            match command.kind {
+                Some(Kind::Enqueue(enqueue)) => self.enqueued.push_back(enqueue),
+                Some(Kind::SetUserEventStatus(set)) => self.opened.push(set.event),
+                _ => {}
+            }
+        }
+    }
+
+    /// The next command enqueued.
+    fn next_command(&mut self) -> Enqueue {
+        while self.enqueued.is_empty() {
+            self.receive();
+        }
+        self.enqueued.pop_front().expect("just looked")
+    }
+
     /// What the next command enqueued is called on the wire.
     fn next(&mut self) -> u64 {
-        while self.enqueued.is_empty() {
-            let commands = self.worker.receive().commands;
-            let enqueued = commands
-                .into_iter()
-                .filter_map(|command| match command.kind {
-                    Some(Kind::Enqueue(enqueue)) => Some(enqueue),
-                    _ => None,
-                });
-            self.enqueued.extend(enqueued);
-        }
-        self.enqueued.pop_front().expect("just looked").event
+        self.next_command().event
     }
 
     /// The node tells of these ends, in this order; returns when the client has heard of all.
@@ -291,6 +302,36 @@ fn nothing_overtakes_a_large_read_whose_bytes_are_on_their_way() {
         ok!(clReleaseMemObject(buffer));
         stage.lose();
     }
+}
+
+#[test]
+fn a_large_read_leaves_the_node_when_nothing_else_is_on_its_way_to_its_memory() {
+    let mut stage = Stage::new(0);
+    let queue = stage.cl.queue;
+    let buffer = stage.cl.buffer(0, LARGE);
+    let mut host = vec![0; LARGE];
+    let first = stage.read(queue, buffer, &mut host[..LARGE - 1]);
+    let beside = stage.read(queue, buffer, &mut host[LARGE - 1..]);
+    let second = stage.read(queue, buffer, &mut host);
+    let (of_first, of_beside) = (stage.next(), stage.next());
+    let command = stage.next_command();
+    let [gate] = command.wait[..] else {
+        panic!("waits for {:?}", command.wait);
+    };
+    let mut lane = stage.lane();
+    stage.tell(&[(of_first, 0, &[]), (of_beside, 0, &[7])]);
+    assert!(!stage.opened.contains(&gate), "bytes are still to come");
+    bytes_of(&mut lane, of_first, &pattern(1, LARGE - 1));
+    while !stage.opened.contains(&gate) {
+        stage.receive();
+    }
+    bytes_of(&mut lane, command.event, &pattern(2, LARGE));
+    stage.tell(&[(command.event, 0, &[])]);
+    ends(second);
+    assert!(host == pattern(2, LARGE));
+    release(&[first, beside, second]);
+    ok!(clReleaseMemObject(buffer));
+    stage.lose();
 }
 
 #[test]

@@ -8,8 +8,11 @@
 //! of those commands has ended, however it ended. So the worker asks for the bytes only then, and the
 //! failure of a read is not made a failure of a write that the application did not tie to it.
 //!
+//! So does a read into such memory, unless its bytes come inside a completion that waits for the earlier
+//! one's: bytes travel on several connections, and those of the earlier must not land last.
+//!
 //! Invariant: no edge that can block for ever is invented. A read that may wait for the application
-//! itself (an unset user event) holds back only a write that the application put behind it: by an
+//! itself (an unset user event) holds back only what the application put behind it: by an
 //! in-order queue, a barrier or a wait list, directly or through others.
 
 use std::collections::HashSet;
@@ -92,9 +95,9 @@ impl HostRanges {
         }
     }
 
-    /// What a write from these addresses, about to be enqueued on `queue` with this wait list, must wait
-    /// for before its bytes are taken: an event that completes once the commands that write them before
-    /// it have ended.
+    /// What a command about to be enqueued on `queue` with this wait list must wait for before it takes the
+    /// bytes at these addresses or brings others: an event that completes once the commands that write them
+    /// before it have ended.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session of the queue is lost.
@@ -159,6 +162,16 @@ impl HostRanges {
             }
         });
         Ok(Some(event))
+    }
+
+    /// What has been sent and will write these bytes: when it has ended, it has written them.
+    pub(super) fn writers(&self, addresses: &Region) -> Vec<Weak<Event>> {
+        let mut writers = Vec::new();
+        if self.count.load(Ordering::Acquire) > 0 {
+            self.meet(addresses, |pending| writers.push(pending.command.clone()));
+        }
+        writers.retain(|writer| writer.upgrade().is_some_and(|writer| !writer.is_gated()));
+        writers
     }
 
     /// Whatever writes these bytes now keeps the follower until its end.

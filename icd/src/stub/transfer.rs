@@ -54,12 +54,17 @@ impl Transfer {
     ///
     /// # Errors
     /// As [`Queue::submit`]; then host memory stays as it is.
-    pub fn read(self, queue: &Arc<Queue>) -> ClResult<Arc<Event>> {
+    pub fn read(mut self, queue: &Arc<Queue>) -> ClResult<Arc<Event>> {
         if queue.context().is_distributed() {
             return self.read_distributed(queue);
         }
         let bulk = !self.rides_along();
-        let writing = HostWrite::new(self.host.addresses());
+        let addresses = self.host.addresses();
+        if bulk {
+            let gate = HostRanges::of_process().gate(&addresses, queue, &self.wait)?;
+            self.wait.extend(gate);
+        }
+        let writing = HostWrite::new(addresses);
         let begin = writing.beginning();
         let (inline, download) = if bulk {
             (None, Some(self.host))

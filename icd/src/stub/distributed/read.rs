@@ -34,6 +34,9 @@ impl Sequence {
             writing,
             keep,
         } = read;
+        // What still writes that memory comes first: its bytes might land last.
+        let context = command.queue.context();
+        let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), context)?;
         let begin = writing.beginning();
         begin(command.event);
         let after: Finisher = Box::new(move |_, _| {
@@ -46,7 +49,7 @@ impl Sequence {
             let accesses = [Access::read(buffer.root().id(), root)];
             return self.at_site(command, &accesses, |sequence, wait| {
                 let source = (command.site(), command.queue.id(), command.event);
-                sequence.read_on(source, (&buffer, region), host, after, wait)
+                sequence.read_on(source, (&buffer, region), (host, gate), after, wait)
             });
         }
         let span = Span::enclosing(&root);
@@ -63,19 +66,19 @@ impl Sequence {
         {
             let wait = self.list(command.wait, &piece.waits, command.site())?;
             let source = (command.site(), command.queue.id(), command.event);
-            self.read_on(source, (&buffer, region), host, after, wait)?;
+            self.read_on(source, (&buffer, region), (host, gate), after, wait)?;
             let (coherence, is_done) = self.split();
             coherence.commit_gather(&gather, &[command.event.id()], &is_done);
             return Ok(());
         }
-        self.read_pieces(command, &buffer, (span, host), after, &gather)
+        self.read_pieces(command, &buffer, (span, host, gate), after, &gather)
     }
 
     fn read_pieces(
         &mut self,
         command: &Command<'_>,
         buffer: &Arc<Buffer>,
-        (span, host): (Span, HostRegion),
+        (span, host, gate): (Span, HostRegion, Option<Arc<Event>>),
         after: Finisher,
         gather: &Gather,
     ) -> ClResult {
@@ -104,6 +107,7 @@ impl Sequence {
             let result = wait.and_then(|wait| {
                 let source = (&site, self.own_queue(&site, Way::Out)?, &event);
                 let after = Box::new(|_, _: &_| ());
+                let to = (to, gate.clone());
                 self.read_on(source, (buffer.root(), region), to, after, wait)
             });
             ids.push(event.id());
@@ -112,7 +116,7 @@ impl Sequence {
         if !copies.is_empty() {
             self.open(&done);
             parts.push(done.clone());
-            Copier::new(copies, done).begin(start.as_ref());
+            Copier::new(copies, done).begin(start.iter().chain(&gate));
         }
         command.event.set_finisher(after);
         self.end(command, start.as_ref(), &parts, &waits);
@@ -144,6 +148,12 @@ impl Sequence {
     /// As [`Sequence::issue`].
     pub(super) fn at_client(&mut self, command: &Command<'_>, accesses: &[Access]) -> ClResult {
         let plan = self.plan(command, Place::Client, accesses)?;
+        // Nodes know when bytes have left them, the client when they have landed.
+        for access in accesses {
+            let host = self.buffer(access.buffer)?.client_bytes(access.region)?;
+            let writers = HostRanges::of_process().writers(&host.addresses());
+            command.event.comes_after(writers);
+        }
         let sent = self.begin(&plan);
         command.event.consists_of(&sent.received);
         self.end_marker(command, None, &sent.received, plan.waits())?;
@@ -182,13 +192,13 @@ impl Copier {
     }
 
     // Given to whoever it must come after.
-    fn begin(self, start: Option<&Arc<Event>>) {
+    fn begin<'a>(self, after: impl Iterator<Item = &'a Arc<Event>>) {
         let copier = Arc::new(self);
         for (from, _) in copier.0.iter().flat_map(|copying| &copying.copies) {
             HostRanges::of_process().follow(&from.addresses(), &copier);
         }
-        if let Some(start) = start {
-            start.followed_by(copier);
+        for event in after {
+            event.followed_by(copier.clone());
         }
     }
 }

@@ -162,14 +162,23 @@ impl Sequence {
         let buffer = self.buffer(transfer.buffer)?;
         let wait = self.list([], transfer.waits(), from)?;
         let host = buffer.client_bytes(transfer.region)?;
+        // Bytes that are still on their way there would land on these.
+        let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), buffer.context())?;
         let writing = HostWrite::new(host.addresses());
         writing.beginning()(event);
         let source = (from, self.own_queue(from, Way::Out)?, event);
         let after = Box::new(move |_, _: &_| drop(writing));
-        self.read_on(source, (&buffer, transfer.region), host, after, wait)
+        self.read_on(
+            source,
+            (&buffer, transfer.region),
+            (host, gate),
+            after,
+            wait,
+        )
     }
 
-    /// Sends a read of bytes that are all at one site; `after` runs when they are in their place.
+    /// Sends a read of bytes that are all at one site, which leave it when the gate, if there is one, is open;
+    /// `after` runs when they are in their place.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
@@ -177,10 +186,14 @@ impl Sequence {
         &mut self,
         (site, queue, event): (&Arc<Site>, QueueId, &Arc<Event>),
         (buffer, region): (&Arc<Buffer>, Region),
-        host: HostRegion,
+        (host, gate): (HostRegion, Option<Arc<Event>>),
         after: Finisher,
-        wait: Vec<u64>,
+        mut wait: Vec<u64>,
     ) -> ClResult {
+        if let Some(gate) = gate {
+            wait.extend(gate.id_on(site)?);
+            event.waits_for(gate);
+        }
         let few = region.packed_length() <= INLINE_PAYLOAD as u64;
         let operation = Operation::ReadBuffer(ReadBuffer {
             buffer: buffer.id_on(site)?.0,

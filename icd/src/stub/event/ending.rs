@@ -49,7 +49,8 @@ impl End {
 pub(in crate::stub) struct Precedents {
     /// The command before (in-order queue) or the last barrier (out-of-order queue).
     pub(in crate::stub) previous: Weak<Event>,
-    /// All that was incomplete, for what comes after everything in an out-of-order queue.
+    /// All that was incomplete, for what comes after everything in an out-of-order queue; and what is still
+    /// bringing the bytes of a map to the client's copy.
     pub(in crate::stub) earlier: Vec<Weak<Event>>,
 }
 

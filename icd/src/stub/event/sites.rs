@@ -3,8 +3,8 @@
 //!
 //! Invariant: a mirror is told of the end whatever becomes of the word that the workers give each other.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{CreateMirror, SetUserEventStatus, TellEvent, command::Kind};
 
@@ -41,6 +41,13 @@ impl Event {
     pub(in crate::stub) fn consists_of(&self, parts: &[Arc<Event>]) {
         self.needs(parts);
         self.state.lock().is_composite = true;
+    }
+
+    /// The command's end is visible only after these have ended, however they do.
+    pub(in crate::stub) fn comes_after(&self, events: Vec<Weak<Event>>) {
+        if !events.is_empty() {
+            self.state.lock().precedents.earlier.extend(events);
+        }
     }
 
     /// Lets go of it when the command has ended: at once, if it has.
