@@ -72,6 +72,7 @@ static cl_kernel kernels[5]; /* in the order of kernel_names */
 static cl_command_queue queues[QUEUES];
 static int in_order[QUEUES];
 static mask queue_all[QUEUES];
+static mask queue_barrier[QUEUES]; /* before whatever is enqueued next */
 static struct root roots[MOST_ROOTS];
 static int root_count;
 static struct view views[MOST_VIEWS];
@@ -216,7 +217,7 @@ static struct list put_in_order(struct command *command)
     for (int i = 0; i < command_count; ++i)
         if (!(done & BIT(i)) && conflict(command, &commands[i]))
             needed |= BIT(i);
-    command->before = in_order[q] ? queue_all[q] : 0;
+    command->before = in_order[q] ? queue_all[q] : queue_barrier[q];
     needed &= ~command->before;
     if (needed != 0 && chance(8)) {
         wait_for(needed);

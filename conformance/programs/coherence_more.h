@@ -227,6 +227,7 @@ static void synchronise(void)
         command->before = queue_all[command->queue];
         list = none;
         enqueued(command, clEnqueueBarrierWithWaitList(queues[command->queue], EVENTS));
+        queue_barrier[command->queue] = queue_all[command->queue];
         return;
     }
     tell("finish queue %d", q);
@@ -331,7 +332,7 @@ static void open_queues(void)
         queues[q] = clCreateCommandQueue(
             context, device, out ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0, &status);
         OK(status);
-        queue_all[q] = 0;
+        queue_all[q] = queue_barrier[q] = 0;
         tell("queue %d: device %d, %s", q, device_of(q), in_order[q] ? "in order" : "out of order");
     }
 }
