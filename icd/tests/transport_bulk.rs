@@ -66,7 +66,9 @@ impl Bulk {
     fn upload(&self, bytes: &Arc<Vec<u8>>, region: Region) {
         // SAFETY: `bytes` is kept by the session and by the test's own Arc.
         let source = unsafe { HostRegion::new(bytes.as_ptr().cast_mut(), region) };
-        self.session.upload(EVENT, source, bytes.clone()).unwrap();
+        self.session
+            .upload(EVENT, source, bytes.clone(), None)
+            .unwrap();
     }
 
     fn download(&self, bytes: &mut [u8], region: Region) {
@@ -377,7 +379,7 @@ fn several_uploads_share_the_lanes_without_blocking_each_other() {
             )
         };
         bulk.session
-            .upload(EventId(event), source, bytes.clone())
+            .upload(EventId(event), source, bytes.clone(), None)
             .unwrap();
     }
     let ([mut credit, _], arrivals) = bulk.lanes_read();

@@ -75,7 +75,9 @@ fn a_quarter_gibibyte_each_way_stays_in_its_buffer() {
 
     // SAFETY: as above.
     let source = unsafe { HostRegion::new(memory.as_mut_ptr(), region) };
-    session.upload(EventId(2), source, Arc::new(())).unwrap();
+    session
+        .upload(EventId(2), source, Arc::new(()), None)
+        .unwrap();
     let credit = Header {
         kind: Kind::Credit,
         transfer: EventId(2),

@@ -5,7 +5,10 @@
 //! (the packed offset up to which it can take bytes *now*); the sender sends no byte beyond it. So what
 //! is on the wire can always be taken off it, and no transfer blocks another.
 //!
-//! Downloads to the client need no credit: the application's memory is there from the start.
+//! Downloads to the client need no credit: the application's memory is there from the start. A client's
+//! write of one chunk needs none either while [`EAGER_BYTES`](crate::limits::EAGER_BYTES) are not used up:
+//! it says in the command that the bytes come eagerly, and sends them at once; they may come before it. What
+//! it uses is free again when the write is complete.
 //!
 //! Between two workers the sender offers a transfer when it may run, so that a receiver with few places
 //! to receive into keeps none for a transfer that is far off. When the way between the two changes, what
@@ -35,6 +38,16 @@ pub enum Kind {
     Event,
     /// Between workers: the sender's command may run; it has `offset` bytes in all.
     Offer,
+    /// All `length` bytes of a client's write follow, for which no credit was granted. `offset` is 0.
+    Eager,
+}
+
+impl Kind {
+    /// Whether bytes follow.
+    #[must_use]
+    pub fn has_bytes(self) -> bool {
+        matches!(self, Kind::Data | Kind::Eager)
+    }
 }
 
 /// The header before every message of a bulk connection.
@@ -46,7 +59,7 @@ pub struct Header {
     pub transfer: EventId,
     /// A packed offset; see [`Kind`].
     pub offset: u64,
-    /// Bytes that follow: at least one for [`Kind::Data`], else 0.
+    /// Bytes that follow: at least one where [`Kind::has_bytes`], else 0.
     pub length: u32,
 }
 
@@ -106,6 +119,7 @@ impl Header {
             Kind::Cancel => 3,
             Kind::Event => 4,
             Kind::Offer => 5,
+            Kind::Eager => 6,
         };
         out[4..8].copy_from_slice(&self.length.to_le_bytes());
         out[8..16].copy_from_slice(&self.transfer.0.to_le_bytes());
@@ -128,10 +142,11 @@ impl Header {
             3 => Kind::Cancel,
             4 => Kind::Event,
             5 => Kind::Offer,
+            6 => Kind::Eager,
             other => return Err(BadHeader::Kind(other)),
         };
         let length = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
-        let fits = if kind == Kind::Data {
+        let fits = if kind.has_bytes() {
             (1..=BULK_CHUNK).contains(&(length as usize))
         } else {
             length == 0
@@ -160,8 +175,8 @@ mod tests {
     proptest! {
         #[test]
         fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 1..=BULK_CHUNK as u32) {
-            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer] {
-                let length = if kind == Kind::Data { length } else { 0 };
+            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer, Kind::Eager] {
+                let length = if kind.has_bytes() { length } else { 0 };
                 let header = Header { kind, transfer: EventId(transfer), offset, length };
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
             }

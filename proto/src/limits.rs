@@ -19,6 +19,10 @@ pub const BULK_CHUNK: usize = 1 << 20;
 /// order, so only those that are under way at one time can change places.
 pub const MAX_SPANS: usize = 256;
 
+/// Bytes of writes that a client may send before it hears of credit, in all; a worker always has room for
+/// so many. Each such write is one chunk.
+pub const EAGER_BYTES: u64 = 4 << 20;
+
 /// Bulk connections of one session.
 pub const MAX_BULK_CONNECTIONS: u32 = 8;
 

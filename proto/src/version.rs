@@ -12,11 +12,13 @@ pub enum WireVersion {
     /// 2026-11: contexts of several nodes: links between workers, made and dropped, and mirrors of
     /// events.
     V2 = 2,
+    /// 2026-11: writes of one chunk that wait for no credit.
+    V3 = 3,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V2;
+    pub const CURRENT: WireVersion = WireVersion::V3;
 
     /// Its number.
     #[must_use]
@@ -55,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_mismatch_names_the_side_to_upgrade() {
-        assert!(check(2).is_ok());
+        assert!(check(3).is_ok());
         assert!(
             check(1)
                 .unwrap_err()

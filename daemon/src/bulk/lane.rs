@@ -13,6 +13,7 @@ use causeway_proto::bulk::{BadHeader, HEADER, Header, Kind};
 
 use super::OWN;
 use super::claims::Refused;
+use super::eager::Unasked;
 use super::outgoing::{Item, Outgoing};
 use super::path::Path;
 use super::peers::{Foreign, Origin};
@@ -27,6 +28,8 @@ pub(super) enum LaneError {
     Header(#[from] BadHeader),
     #[error(transparent)]
     Refused(#[from] Refused),
+    #[error(transparent)]
+    Unasked(#[from] Unasked),
     #[error(transparent)]
     Foreign(#[from] Foreign),
     #[error("an event was told among data")]
@@ -138,6 +141,10 @@ fn read(shared: &Arc<Shared>, lane: &Lane, mut stream: &Stream) -> Result<(), La
                 }
                 None => discard(stream, header.length, &mut scratch)?,
             },
+            Kind::Eager if from == Origin::Client => {
+                bulk.eager.receive(shared, stream, &header, &mut scratch)?;
+            }
+            Kind::Eager => return Err(Foreign(header.transfer).into()),
             Kind::Credit | Kind::Offer => {
                 if let Some(answer) = bulk.peers.word(from, &header)? {
                     lane.outgoing(shared).push(answer);

@@ -133,6 +133,14 @@ fn part(pointer: *mut u8, length: usize) -> libc::iovec {
     }
 }
 
+/// Fills `bytes` from the stream.
+///
+/// # Errors
+/// As [`Window::receive`].
+pub(super) fn receive_into(stream: &Stream, bytes: &mut [u8]) -> io::Result<()> {
+    receive(stream, bytes.as_mut_ptr(), bytes.len(), Caching::Keep)
+}
+
 // Called with memory that a window vouches for.
 fn receive(
     stream: &Stream,

@@ -6,6 +6,8 @@
 //! the session lets the queue's successors go; the driver's callback ends the command. A large read is
 //! the same backwards, without credit: the application's memory is there from the start.
 //!
+//! A write of one chunk mostly comes without credit and waits for its command in memory of ours ([`eager`]).
+//!
 //! A transfer between two workers is a read here and a write there: the reader offers it when it may run,
 //! the writer grants credit, the bytes go over the link between the two, or over the client's connections
 //! when there is no path. The reader's command ends without failure also when the other end or the link
@@ -27,6 +29,7 @@ mod allowance;
 mod blocks;
 mod claims;
 mod direct;
+mod eager;
 mod lane;
 mod memory;
 mod outgoing;
@@ -48,6 +51,7 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
 
+use self::eager::EagerWrites;
 use self::lane::{Lane, LaneError};
 use self::outgoing::Outgoing;
 pub(crate) use self::path::Path;
@@ -56,8 +60,8 @@ pub(crate) use self::peers::{Far, Part};
 use self::peers::{Foreign, Origin, Peers, Why};
 pub(crate) use self::staged::Rings;
 use self::transfer::Transfer;
-use crate::runtime::event::WaitList;
-use crate::worker::session::enqueue::Task;
+use crate::runtime::event::{Event, WaitList};
+use crate::worker::session::enqueue::{Expects, Task};
 use crate::worker::session::hash::ById;
 use crate::worker::session::objects::Memory;
 use crate::worker::session::{Shared, broken, spawn};
@@ -101,6 +105,7 @@ pub(crate) struct Engine {
     // To the client.
     outgoing: Outgoing,
     incoming: Mutex<HashMap<EventId, Arc<dyn Incoming>, ById>>,
+    eager: EagerWrites,
     peers: Peers,
     paths: Mutex<HashMap<LinkId, Arc<Path>, ById>>,
     turns: direct::Turns,
@@ -116,11 +121,24 @@ struct Jobs {
     started: bool,
 }
 
-/// Starts a bulk write that may run.
+/// Starts a bulk write that may run. Its native event, if it is enqueued already.
 ///
 /// # Errors
 /// What the driver says; the transfer then has not begun.
 pub(crate) fn write(
+    shared: &Arc<Shared>,
+    task: &Task,
+    memory: &Arc<Memory>,
+    region: Region,
+    waits: &WaitList<'_>,
+) -> Result<Option<Event>, Status> {
+    if task.expects == Expects::Eagerly {
+        return shared.bulk.eager.begin(task, memory, region, waits);
+    }
+    write_granted(shared, task, memory, region, waits).map(|()| None)
+}
+
+fn write_granted(
     shared: &Arc<Shared>,
     task: &Task,
     memory: &Arc<Memory>,
@@ -195,7 +213,7 @@ pub(crate) fn receive(
         task.command.finish(why.status, why.message);
         return Err(why.status);
     }
-    write(shared, task, memory, region, waits)?;
+    write_granted(shared, task, memory, region, waits)?;
     shared.bulk.wait_for_path(shared, task.far.as_ref());
     Ok(())
 }
@@ -284,11 +302,22 @@ impl Engine {
 
     /// A command that will not run: if somebody holds bytes for it, or waits for them, they hear of it.
     pub(crate) fn give_up(&self, task: &Task, status: Status) {
-        match &task.far {
-            Some(far) => self.end(far, Some(status)),
-            None if task.expects_bytes => self.tell_client(Header::cancel(task.command.id(), 0)),
-            None => {}
+        match (&task.far, task.expects) {
+            (Some(far), _) => self.end(far, Some(status)),
+            (None, Expects::ByCredit) => self.tell_client(Header::cancel(task.command.id(), 0)),
+            (None, Expects::Eagerly) => self.eager.give_up(task.command.id()),
+            (None, Expects::Nothing) => {}
         }
+    }
+
+    /// The client says that the bytes of a write come eagerly; `false` when it did before.
+    pub(crate) fn announce(&self, event: EventId) -> bool {
+        self.eager.announce(event)
+    }
+
+    /// An announced write that there was no room for.
+    pub(crate) fn renounce(&self, event: EventId) {
+        self.eager.give_up(event);
     }
 
     /// A transfer with another worker that there was no room for.

@@ -14,7 +14,7 @@ use super::outgoing::{Outgoing, Unsent};
 use super::peers::{Far, Foreign, Heard, Origin, Running, Why, credit};
 use crate::worker::session::Shared;
 use crate::worker::session::command::Command;
-use crate::worker::session::enqueue::Task;
+use crate::worker::session::enqueue::{Expects, Task};
 use crate::worker::session::objects::{Memory, Queue};
 use crate::worker::session::run::Runner;
 
@@ -29,7 +29,7 @@ pub(super) struct Transfer {
     pub(super) waits: Vec<Arc<Command>>,
     /// The other worker; `None`: the client.
     pub(super) far: Option<Far>,
-    expects_bytes: bool,
+    expects: Expects,
 }
 
 impl Transfer {
@@ -47,7 +47,7 @@ impl Transfer {
             region,
             waits: task.waits.clone(),
             far: task.far.clone(),
-            expects_bytes: task.expects_bytes,
+            expects: task.expects,
         }
     }
 
@@ -106,7 +106,9 @@ impl Transfer {
     pub(super) fn settle(&self, early: Option<Status>) {
         match (&self.far, early) {
             (Some(far), _) => self.shared.bulk.end(far, early),
-            (None, Some(_)) if self.expects_bytes => self.say(Header::cancel(self.name(), 0)),
+            (None, Some(_)) if self.expects == Expects::ByCredit => {
+                self.say(Header::cancel(self.name(), 0))
+            }
             (None, _) => {}
         }
     }

@@ -24,6 +24,7 @@ pub fn write(buffer: u64, region: Region, bytes: Option<&[u8]>) -> enqueue::Oper
         region: Some(region.to_wire()),
         contents: bytes.map(Bytes::copy_from_slice).unwrap_or_default(),
         bulk: bytes.is_none(),
+        eager: false,
     })
 }
 

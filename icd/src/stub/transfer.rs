@@ -110,7 +110,11 @@ impl Transfer {
         }
         let gated = queue.would_gate(&self.wait);
         let gate = HostRanges::of_process().gate(&self.host.addresses(), queue, &self.wait)?;
-        let taken = self.rides_along() && !gated && gate.is_none();
+        let free = !gated && gate.is_none();
+        let taken = self.rides_along() && free;
+        let session = queue.site().session();
+        let grant = (free && !taken).then(|| session.eager_grant(self.region.packed_length()));
+        let grant = grant.flatten();
         self.wait.extend(gate);
         let (contents, upload) = if taken {
             (self.host.copy_out(), None)
@@ -125,6 +129,7 @@ impl Transfer {
                 region: Some(self.region.to_wire()),
                 contents: contents.into(),
                 bulk: !taken,
+                eager: grant.is_some(),
             })),
             command: self.command,
             wait: self.wait,
@@ -134,8 +139,7 @@ impl Transfer {
         };
         let event = queue.submit(submission, |event| {
             if let Some(host) = upload {
-                let session = queue.site().session();
-                session.upload(event.id(), host, self.buffer)?;
+                session.upload(event.id(), host, self.buffer, grant)?;
             }
             Ok(())
         })?;

@@ -43,6 +43,7 @@ mod sys;
 mod thread;
 mod wait;
 
+pub use bulk::EagerGrant;
 pub use bulk::memory::HostRegion;
 pub use bulk::relay::relayed_bytes;
 pub use causeway_proto::status::WireError;

@@ -15,7 +15,7 @@ use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
 use super::bulk::memory::HostRegion;
-use super::bulk::{Bulk, relay};
+use super::bulk::{Bulk, EagerGrant, relay};
 use super::carrier::direct::Direct;
 use super::carrier::grpc::{self, Grpc};
 use super::clock::{self, NodeClock};
@@ -265,8 +265,16 @@ impl Session {
             !super::thread::is_ours(),
             "a transport thread must not wait"
         );
+        // What this thread waits for it sends itself: no other need be woken for that.
+        let claimed = match awaits {
+            Change::Event(event) => self.core.bulk.claim(event),
+            _ => None,
+        };
         // A failure shows in the wait: it ends when the session is over.
         let _ = self.core.flush();
+        if let Some(claimed) = claimed {
+            self.core.bulk.send_claimed(&self.core, claimed);
+        }
         self.core
             .progress
             .wait_until(awaits, &|| condition() || self.core.is_over());
@@ -300,8 +308,16 @@ impl Session {
         }
     }
 
+    /// Standing credit for a bulk write of so many bytes, which then are sent with the command instead of
+    /// being asked for; `None` when they are too many, or too many are under way.
+    #[must_use]
+    pub fn eager_grant(&self, bytes: u64) -> Option<EagerGrant> {
+        self.core.bulk.grant(bytes)
+    }
+
     /// Registers the bytes of the bulk write `event`. Call before the command is sent. They are read
-    /// once the worker grants credit, after this returns; `keep` is held until they all are.
+    /// once the worker grants credit, after this returns; with a grant of their size, which the command
+    /// tells as `eager`, from now on. `keep` is held until they all are.
     ///
     /// # Errors
     /// [`WireError::Lost`], [`WireError::Forked`].
@@ -310,9 +326,11 @@ impl Session {
         event: EventId,
         source: HostRegion,
         keep: Arc<dyn Any + Send + Sync>,
+        grant: Option<EagerGrant>,
     ) -> Result<(), WireError> {
         fork::check()?;
-        if self.core.bulk.upload(&self.core, event, source, keep) {
+        let bulk = &self.core.bulk;
+        if bulk.upload(&self.core, event, source, keep, grant) {
             Ok(())
         } else {
             Err(self.gone())

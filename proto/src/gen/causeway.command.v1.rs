@@ -452,6 +452,9 @@ pub struct WriteBuffer {
     /// the bytes come over bulk connections once the worker grants credit
     #[prost(bool, tag = "4")]
     pub bulk: bool,
+    /// of a bulk write: they come without that, as one eager chunk
+    #[prost(bool, tag = "5")]
+    pub eager: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -22,7 +22,7 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::command::{Command, Kind};
-use super::enqueue::{Prepared, Task, link_of, prepare};
+use super::enqueue::{Expects, Prepared, Task, link_of, prepare};
 use super::graph::Order;
 use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 use super::run::Runner;
@@ -90,8 +90,12 @@ fn enqueue(
     core.version += 1;
     let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version, path)?;
     let waits = waited_for(&core, &enqueue.wait)?;
+    let expects = prepared.expects;
     let profiling = queue.native().is_ok_and(NativeQueue::is_profiling);
     let command = Command::new(id, prepared.kind, profiling, &shared.outbox);
+    if expects == Expects::Eagerly && !shared.bulk.announce(id) {
+        return Err(Violation::Taken(format!("the bytes of {id:?}")));
+    }
     if let Err(full) = core.room(shared) {
         // The client may still name it, so it is there, as a failure; but not without end.
         if core.graph.events() / 2 >= shared.limits.objects {
@@ -103,6 +107,9 @@ fn enqueue(
         if let Some((far, _)) = &prepared.far {
             shared.bulk.refuse(far, Status::OUT_OF_HOST_MEMORY);
         }
+        if expects == Expects::Eagerly {
+            shared.bulk.renounce(id);
+        }
         command.finish(Status::OUT_OF_HOST_MEMORY, "too many objects".into());
         return Ok(());
     }
@@ -111,7 +118,7 @@ fn enqueue(
         operation,
         role,
         bytes,
-        expects_bytes,
+        expects,
         far,
         ..
     } = prepared;
@@ -127,7 +134,7 @@ fn enqueue(
         waits,
         operation,
         bytes,
-        expects_bytes,
+        expects,
         far: far.map(|(far, _)| far),
     };
     let run = core.graph.submit(id, kept, queue_id, &names, role, task)?;

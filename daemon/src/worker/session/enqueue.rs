@@ -13,7 +13,7 @@ use causeway_proto::command::{
     WriteBuffer, enqueue,
 };
 use causeway_proto::id::{EventId, KernelId, LinkId, MemoryId};
-use causeway_proto::limits::MAX_LIST;
+use causeway_proto::limits::{BULK_CHUNK, MAX_LIST};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
@@ -25,7 +25,7 @@ use super::objects::{Kernel, Memory, Objects, Queue, find};
 use crate::bulk::{Far, Part, Path};
 use crate::runtime::kernel::Shape;
 
-const INVALID_VALUE: Status = Status(-30);
+pub(crate) const INVALID_VALUE: Status = Status(-30);
 
 /// A command that may run now or later.
 pub(crate) struct Task {
@@ -35,10 +35,21 @@ pub(crate) struct Task {
     pub(crate) operation: Result<Operation, Status>,
     /// Bytes that it keeps in memory while it is held.
     pub(crate) bytes: usize,
-    /// A bulk write: the client holds bytes for it.
-    pub(crate) expects_bytes: bool,
+    /// How the client sends its bytes.
+    pub(crate) expects: Expects,
     /// A transfer with another worker: its other end.
     pub(crate) far: Option<Far>,
+}
+
+/// What comes from the client for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expects {
+    /// Nothing besides the command.
+    Nothing,
+    /// A bulk write's bytes, as credit is granted.
+    ByCredit,
+    /// A bulk write's bytes, in one chunk that nobody asks for.
+    Eagerly,
 }
 
 /// What a task does.
@@ -98,8 +109,8 @@ pub(crate) struct Prepared {
     pub(crate) role: Role,
     /// Bytes that a held command keeps in memory.
     pub(crate) bytes: usize,
-    /// A bulk write: the client holds bytes for it.
-    pub(crate) expects_bytes: bool,
+    /// How the client sends its bytes.
+    pub(crate) expects: Expects,
     /// A transfer with another worker: its other end, and its length.
     pub(crate) far: Option<(Far, u64)>,
 }
@@ -111,7 +122,7 @@ impl Prepared {
             kind: Kind::Plain,
             role: Role::ORDINARY,
             bytes: 0,
-            expects_bytes: false,
+            expects: Expects::Nothing,
             far: None,
         }
     }
@@ -228,13 +239,22 @@ fn write_buffer(write: WriteBuffer, objects: &Objects) -> Result<Prepared, Viola
     let memory = find(&objects.memory, MemoryId(write.buffer))?;
     let region = region_of(&memory, write.region.as_ref())?;
     if write.bulk {
-        let operation = region.map(|region| match region.packed_length() {
+        let expects = if write.eager {
+            Expects::Eagerly
+        } else {
+            Expects::ByCredit
+        };
+        let length = region.map_or(1, |region| region.packed_length());
+        if write.eager && !(1..=BULK_CHUNK as u64).contains(&length) {
+            return Err(Violation::Malformed("an eager write that is no chunk"));
+        }
+        let operation = region.map(|region| match length {
             0 => Operation::Marker,
             _ => Operation::BulkWrite { memory, region },
         });
         return Ok(Prepared {
             kind: Kind::Bulk,
-            expects_bytes: true,
+            expects,
             ..Prepared::plain(operation)
         });
     }

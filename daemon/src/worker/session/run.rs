@@ -222,8 +222,10 @@ impl<'a> Runner<'a> {
             Operation::Marker | Operation::NdRange { shape: None, .. } => queue.marker(&waits)?,
             Operation::Barrier => queue.barrier(&waits)?,
             Operation::BulkWrite { memory, region } => {
-                bulk::write(self.shared, task, memory, *region, &waits)?;
-                return Ok(Started::ByBulk);
+                match bulk::write(self.shared, task, memory, *region, &waits)? {
+                    Some(event) => event,
+                    None => return Ok(Started::ByBulk),
+                }
             }
             Operation::BulkRead { memory, region } => {
                 bulk::read(self.shared, task, memory, *region, &waits)?;

@@ -227,7 +227,13 @@ impl Sequence {
         gate: Option<Arc<Event>>,
         mut wait: Vec<u64>,
     ) -> ClResult {
-        let few = region.packed_length() <= INLINE_PAYLOAD as u64 && gate.is_none();
+        let free = gate.is_none();
+        let few = region.packed_length() <= INLINE_PAYLOAD as u64 && free;
+        let grant = if free && !few {
+            site.session().eager_grant(region.packed_length())
+        } else {
+            None
+        };
         if let Some(gate) = gate {
             wait.extend(gate.id_on(site)?);
             event.waits_for(gate);
@@ -242,9 +248,11 @@ impl Sequence {
             region: Some(region.to_wire()),
             contents: contents.into(),
             bulk: !few,
+            eager: grant.is_some(),
         });
         if let Some(host) = bulk {
-            site.session().upload(event.id(), host, buffer.clone())?;
+            site.session()
+                .upload(event.id(), host, buffer.clone(), grant)?;
         }
         self.enqueue(site, queue, event, wait, operation)
     }

@@ -1,4 +1,6 @@
-//! The threads of a bulk connection.
+//! A bulk connection: its threads, and sending on it from others.
+//!
+//! Invariant: header and bytes of an item are written together, under the lane's lock.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use causeway_lane::Stream;
 use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
+use parking_lot::Mutex;
 
 use super::memory::Scratch;
 use super::table::{Chunk, Destination, Outcome};
@@ -22,6 +25,35 @@ use crate::transport::wait::Change;
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 /// Piece in which unwanted bytes are thrown away.
 const THROW_AWAY: usize = 64 << 10;
+
+/// A bulk connection.
+pub(super) struct Lane {
+    stream: Stream,
+    writing: Mutex<Scratch>,
+}
+
+impl Lane {
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Whether somebody writes just now.
+    pub(super) fn is_busy(&self) -> bool {
+        self.writing.is_locked()
+    }
+
+    /// Sends a chunk on a thread that is not the lane's. A failure is the session's.
+    pub(super) fn send_now(&self, core: &Core, chunk: Chunk) {
+        let _guard = core.guard();
+        let mut scratch = self.writing.lock();
+        let sent = send(core, &self.stream, chunk, &mut scratch);
+        drop(scratch);
+        match sent {
+            Ok((event, outcome)) => conclude(core, event, outcome),
+            Err(error) => core.fail(plain(&error)),
+        }
+    }
+}
 
 /// Opens the session's lanes, on a thread of its own. The first must open; others that the node does
 /// not want are done without. `ahead`: no transfer waits for them yet, and until one does they are no loss.
@@ -83,30 +115,33 @@ fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
 
 // Starts the threads of a lane.
 fn start(core: &Arc<Core>, stream: Stream) -> Result<(), WireError> {
-    let stream = Arc::new(stream);
+    let lane = Arc::new(Lane {
+        stream,
+        writing: Mutex::default(),
+    });
     {
         let mut state = core.bulk.state.lock();
         if state.table.is_closed() {
-            stream.shut_down();
+            lane.stream().shut_down();
             return Ok(());
         }
-        state.lanes.push(Arc::clone(&stream));
+        state.lanes.push(Arc::clone(&lane));
     }
     let failed = |error: io::Error| WireError::Unreachable {
         address: core.bulk.door.address.clone(),
         reason: error.to_string(),
     };
-    let (reader, reading) = (Arc::clone(core), Arc::clone(&stream));
+    let (reader, reading) = (Arc::clone(core), Arc::clone(&lane));
     thread::spawn("cw-bulk-in", Stack::Small, move || {
         let _guard = reader.guard();
-        let reason = read(&reader, &reading);
+        let reason = read(&reader, reading.stream());
         reader.fail(reason);
     })
     .map_err(failed)?;
     let writer = Arc::clone(core);
     thread::spawn("cw-bulk-out", Stack::Small, move || {
         let _guard = writer.guard();
-        if let Err(error) = write(&writer, &stream) {
+        if let Err(error) = write(&writer, &lane) {
             writer.fail(plain(&error));
         }
     })
@@ -170,9 +205,9 @@ fn handle(
             core.bulk.say(core, relay::gone(transfer));
             Ok(())
         }
-        Kind::Event => Err(io::Error::new(
+        Kind::Event | Kind::Eager => Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "the node spoke as to another node",
+            "the node spoke as to a node",
         )),
     }
 }
@@ -225,12 +260,18 @@ pub(super) fn throw_away(stream: &Stream, length: u64) -> io::Result<()> {
 
 // ---- writing -------------------------------------------------------------------
 
-fn write(core: &Core, mut stream: &Stream) -> io::Result<()> {
-    let mut scratch = Scratch::default();
+fn write(core: &Core, lane: &Lane) -> io::Result<()> {
+    let mut stream = lane.stream();
     while let Some(item) = core.bulk.wait_for_item() {
+        let mut scratch = lane.writing.lock();
         match item {
             Item::Word(word) => stream.write_all(&word.encode())?,
-            Item::Own(chunk) => send(core, stream, chunk, &mut scratch)?,
+            Item::Own(chunk) => {
+                let sent = send(core, stream, chunk, &mut scratch);
+                drop(scratch);
+                let (event, outcome) = sent?;
+                conclude(core, event, outcome);
+            }
             Item::Relayed(piece) => {
                 let length = piece.length();
                 core.bulk.gauge.begin(Direction::Out, Instant::now());
@@ -243,15 +284,22 @@ fn write(core: &Core, mut stream: &Stream) -> io::Result<()> {
     Ok(())
 }
 
-fn send(core: &Core, stream: &Stream, chunk: Chunk, scratch: &mut Scratch) -> io::Result<()> {
+// Gives back whose bytes they were, and what their end has brought about.
+fn send(
+    core: &Core,
+    stream: &Stream,
+    chunk: Chunk,
+    scratch: &mut Scratch,
+) -> io::Result<(EventId, Outcome)> {
     let Chunk {
         event,
         source,
         offset,
         length,
+        eager,
     } = chunk;
     let header = Header {
-        kind: Kind::Data,
+        kind: if eager { Kind::Eager } else { Kind::Data },
         transfer: event,
         offset,
         length: length as u32,
@@ -260,9 +308,7 @@ fn send(core: &Core, stream: &Stream, chunk: Chunk, scratch: &mut Scratch) -> io
     let sent = source.send(stream, &header.encode(), offset, length, scratch);
     core.bulk.gauge.end(Direction::Out, Instant::now(), length);
     let outcome = core.bulk.leave(|table| table.chunk_sent(event));
-    sent?;
-    conclude(core, event, outcome);
-    Ok(())
+    sent.map(|()| (event, outcome))
 }
 
 impl Bulk {

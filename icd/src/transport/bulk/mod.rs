@@ -7,9 +7,13 @@
 //! application's memory at once. No byte is copied on the way, but for rows too short to be worth a
 //! system call's description.
 //!
+//! A write of one chunk is mostly sent before the worker asks for it ([`eager`]): by who waits for it, else
+//! by a lane when the command leaves.
+//!
 //! The lanes carry what belongs to other sessions too, where two workers have no path to each other
 //! (`relay`).
 
+mod eager;
 mod lane;
 pub mod memory;
 pub(super) mod relay;
@@ -19,12 +23,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::command::Completion;
 use causeway_proto::id::EventId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+pub use self::eager::EagerGrant;
+use self::eager::StandingCredit;
+use self::lane::Lane;
 use self::memory::HostRegion;
 use self::relay::{Piece, Relay, Relays, Side};
 use self::table::{Chunk, Keep, Table};
@@ -41,6 +47,9 @@ pub(super) struct Bulk {
     door: Door,
     lane_count: u32,
     gauge: Arc<Gauge>,
+    standing: StandingCredit,
+    // There may be bytes that could be sent, of which no lane was told.
+    unsent: AtomicBool,
     state: Mutex<State>,
     work: Condvar,
     quiet: Condvar,
@@ -57,7 +66,13 @@ struct State {
     opened: bool,
     // A transfer depends on the lanes; before, they are opened ahead of need only.
     needed: bool,
-    lanes: Vec<Arc<Stream>>,
+    lanes: Vec<Arc<Lane>>,
+}
+
+/// Bytes of an upload, for the thread that claimed them, and the lane to send them on.
+pub(super) struct Claimed {
+    lane: Arc<Lane>,
+    chunk: Chunk,
 }
 
 /// Something for a lane to send.
@@ -76,6 +91,8 @@ impl Bulk {
             door,
             gauge,
             lane_count: lane_count.clamp(1, causeway_proto::limits::MAX_BULK_CONNECTIONS),
+            standing: StandingCredit::default(),
+            unsent: AtomicBool::new(false),
             state: Mutex::default(),
             work: Condvar::new(),
             quiet: Condvar::new(),
@@ -83,16 +100,64 @@ impl Bulk {
         }
     }
 
-    /// Registers an upload. False when the session is over.
+    /// Standing credit for an upload of so many bytes, if there is enough.
+    pub(super) fn grant(&self, bytes: u64) -> Option<EagerGrant> {
+        self.standing.take(bytes)
+    }
+
+    /// Registers an upload. False when the session is over. With a grant, [`Bulk::claim`] or [`Bulk::kick`]
+    /// must follow its command.
     pub(super) fn upload(
         &self,
         core: &Arc<Core>,
         event: EventId,
         source: HostRegion,
         keep: Keep,
+        eager: Option<EagerGrant>,
     ) -> bool {
-        let added = |state: &mut State| state.table.add_upload(event, source, keep);
-        self.add(core, added)
+        let unsent = eager.is_some();
+        let added = |state: &mut State| state.table.add_upload(event, source, keep, eager);
+        let added = self.add(core, added);
+        if unsent {
+            self.unsent.store(true, Ordering::Release);
+        }
+        added
+    }
+
+    /// For the thread that will wait for `event`: its bytes, if it is an upload that can be sent now. To be
+    /// given to [`Bulk::send_claimed`].
+    pub(super) fn claim(&self, event: EventId) -> Option<Claimed> {
+        if !self.unsent.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let lane = state.lanes.first()?;
+        // One that nobody writes to, if there is one.
+        let free = state.lanes.iter().find(|lane| !lane.is_busy());
+        let lane = Arc::clone(free.unwrap_or(lane));
+        let chunk = state.table.claim(event)?;
+        if state.table.ready() == 0 {
+            self.unsent.store(false, Ordering::Release);
+        }
+        Some(Claimed { lane, chunk })
+    }
+
+    /// Sends what was claimed, on the calling thread.
+    pub(super) fn send_claimed(&self, core: &Core, claimed: Claimed) {
+        let Claimed { lane, chunk } = claimed;
+        lane.send_now(core, chunk);
+    }
+
+    /// Tells the lanes of uploads that can be sent and that nobody has claimed.
+    pub(super) fn kick(&self) {
+        if !self.unsent.load(Ordering::Acquire) || !self.unsent.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        match self.state.lock().table.ready() {
+            0 => {}
+            1 => drop(self.work.notify_one()),
+            _ => drop(self.work.notify_all()),
+        }
     }
 
     /// Registers a download. False when the session is over.
@@ -230,7 +295,7 @@ impl Bulk {
         let mut state = self.state.lock();
         state.table.close();
         for lane in &state.lanes {
-            lane.shut_down();
+            lane.stream().shut_down();
         }
         self.work.notify_all();
     }

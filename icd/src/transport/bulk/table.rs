@@ -12,6 +12,7 @@ use causeway_proto::command::Completion;
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
 
+use super::eager::EagerGrant;
 use super::memory::HostRegion;
 
 /// What the application must keep alive until its bytes are sent.
@@ -36,6 +37,9 @@ struct Upload {
     credit: u64,
     touching: usize,
     given_up: bool,
+    // Sent without being asked for, as one chunk, whatever becomes of the command meanwhile: the worker
+    // expects it. Held to the end.
+    eager: Option<EagerGrant>,
     completion: Option<Completion>,
 }
 
@@ -53,6 +57,7 @@ pub(super) struct Chunk {
     pub(super) source: Arc<HostRegion>,
     pub(super) offset: u64,
     pub(super) length: u64,
+    pub(super) eager: bool,
 }
 
 /// Where arriving bytes go.
@@ -76,22 +81,34 @@ pub(super) struct Outcome {
 }
 
 impl Table {
-    /// Registers an upload; false when the table is closed.
-    pub(super) fn add_upload(&mut self, event: EventId, source: HostRegion, keep: Keep) -> bool {
+    /// Registers an upload; false when the table is closed. With a grant of its size it may be sent at once.
+    pub(super) fn add_upload(
+        &mut self,
+        event: EventId,
+        source: HostRegion,
+        keep: Keep,
+        eager: Option<EagerGrant>,
+    ) -> bool {
+        if self.closed {
+            return false;
+        }
+        let credit = if eager.is_some() { source.length() } else { 0 };
+        if eager.is_some() {
+            self.ready.push_back(event);
+        }
         let upload = Upload {
             source: Arc::new(source),
             keep: Some(keep),
             next: 0,
-            credit: 0,
+            credit,
             touching: 0,
             given_up: false,
+            eager,
             completion: None,
         };
-        if !self.closed {
-            let before = self.uploads.insert(event, upload);
-            debug_assert!(before.is_none(), "{event:?} is used twice");
-        }
-        !self.closed
+        let before = self.uploads.insert(event, upload);
+        debug_assert!(before.is_none(), "{event:?} is used twice");
+        true
     }
 
     /// Registers a download; false when the table is closed.
@@ -155,20 +172,28 @@ impl Table {
     pub(super) fn next_chunk(&mut self) -> Option<Chunk> {
         let event = *self.ready.front()?;
         let upload = self.uploads.get_mut(&event)?;
-        let length = (upload.credit - upload.next).min(BULK_CHUNK as u64);
-        let chunk = Chunk {
-            event,
-            source: Arc::clone(&upload.source),
-            offset: upload.next,
-            length,
-        };
-        upload.next += length;
-        upload.touching += 1;
+        let chunk = upload.next_chunk(event);
         self.touching += 1;
         if upload.next == upload.credit {
             self.ready.pop_front();
         }
         Some(chunk)
+    }
+
+    /// The bytes of this upload, if they are sent eagerly and nobody has taken them;
+    /// [`Table::chunk_sent`] must follow.
+    pub(super) fn claim(&mut self, event: EventId) -> Option<Chunk> {
+        let upload = self.uploads.get_mut(&event)?;
+        upload.eager.as_ref()?;
+        let place = self.ready.iter().position(|ready| *ready == event)?;
+        self.ready.remove(place);
+        self.touching += 1;
+        Some(upload.next_chunk(event))
+    }
+
+    /// How many uploads have bytes that may be sent.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
     }
 
     /// A lane has left the memory of an upload.
@@ -242,6 +267,9 @@ impl Table {
     pub(super) fn handle_completion(&mut self, event: EventId, completion: Completion) -> Outcome {
         if let Some(upload) = self.uploads.get_mut(&event) {
             upload.completion = Some(completion);
+            if upload.eager.is_some() && upload.next < upload.credit && !self.closed {
+                return Outcome::default();
+            }
             upload.given_up = true;
             if upload.next < upload.credit {
                 self.ready.retain(|ready| *ready != event);
@@ -288,6 +316,22 @@ impl Table {
     /// Whether no lane is in the application's memory.
     pub(super) fn is_quiet(&self) -> bool {
         self.touching == 0
+    }
+}
+
+impl Upload {
+    fn next_chunk(&mut self, event: EventId) -> Chunk {
+        let length = (self.credit - self.next).min(BULK_CHUNK as u64);
+        let offset = self.next;
+        self.next += length;
+        self.touching += 1;
+        Chunk {
+            event,
+            source: Arc::clone(&self.source),
+            offset,
+            length,
+            eager: self.eager.is_some(),
+        }
     }
 }
 

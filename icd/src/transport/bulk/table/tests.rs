@@ -1,6 +1,7 @@
 //! What lanes and worker may do to one transfer, in any order.
 
 use super::*;
+use crate::transport::bulk::eager::StandingCredit;
 use causeway_proto::region::Region;
 use proptest::prelude::*;
 
@@ -52,7 +53,7 @@ proptest! {
     fn an_upload_sends_each_byte_once_and_completes_once_when_nobody_is_in_it(steps in steps()) {
         let mut table = Table::default();
         let keep: Keep = Arc::new(());
-        prop_assert!(table.add_upload(EVENT, region(), keep.clone()));
+        prop_assert!(table.add_upload(EVENT, region(), keep.clone(), None));
         let (mut credit, mut sent, mut inside, mut completed, mut delivered) = (0, 0, 0, false, 0);
         let (mut given_up, mut told) = (false, 0);
         for step in steps {
@@ -151,7 +152,7 @@ proptest! {
 fn a_withdrawn_transfer_is_entered_no_more_and_tells_who_is_inside() {
     let mut table = Table::default();
     let keep: Keep = Arc::new(());
-    table.add_upload(EVENT, region(), keep.clone());
+    table.add_upload(EVENT, region(), keep.clone(), None);
     table.handle_credit(EVENT, TOTAL);
     let chunk = table.next_chunk().unwrap();
     let (inside, kept) = table.withdraw(EVENT);
@@ -180,7 +181,7 @@ fn a_withdrawn_transfer_is_entered_no_more_and_tells_who_is_inside() {
 #[test]
 fn nothing_begins_in_a_closed_table() {
     let mut table = Table::default();
-    table.add_upload(EVENT, region(), Arc::new(()));
+    table.add_upload(EVENT, region(), Arc::new(()), None);
     table.add_download(EventId(2), region());
     table.handle_credit(EVENT, 10);
     table.close();
@@ -190,6 +191,42 @@ fn nothing_begins_in_a_closed_table() {
         table.handle_data(EventId(2), 0, 1),
         Destination::Nowhere
     ));
-    assert!(!table.add_upload(EventId(3), region(), Arc::new(())));
+    assert!(!table.add_upload(EventId(3), region(), Arc::new(()), None));
     assert!(!table.add_download(EventId(4), region()));
+}
+
+#[test]
+fn an_eager_upload_is_sent_once_though_its_completion_comes_first() {
+    let mut table = Table::default();
+    let keep: Keep = Arc::new(());
+    let total = BULK_CHUNK as u64;
+    // SAFETY: the table only measures it; nobody touches the bytes.
+    #[allow(unsafe_code)]
+    let region =
+        || unsafe { HostRegion::new(std::ptr::null_mut(), Region::linear(0, total).unwrap()) };
+    let credit = StandingCredit::default();
+    for claimed in [true, false] {
+        let grant = credit.take(total);
+        assert!(table.add_upload(EVENT, region(), keep.clone(), grant));
+        assert_eq!(table.ready(), 1);
+        assert!(
+            table
+                .handle_completion(EVENT, completion(-5))
+                .completion
+                .is_none()
+        );
+        let chunk = if claimed {
+            table.claim(EVENT)
+        } else {
+            table.next_chunk()
+        };
+        let chunk = chunk.unwrap();
+        assert!(chunk.eager);
+        assert_eq!((chunk.offset, chunk.length), (0, total));
+        assert!(table.claim(EVENT).is_none() && table.next_chunk().is_none());
+        let outcome = table.chunk_sent(EVENT);
+        assert_eq!(outcome.completion.unwrap().status, -5);
+    }
+    assert!(table.add_upload(EVENT, region(), keep, None));
+    assert!(table.claim(EVENT).is_none(), "not without a grant");
 }
