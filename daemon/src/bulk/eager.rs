@@ -12,7 +12,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::id::EventId;
@@ -23,6 +22,7 @@ use parking_lot::Mutex;
 
 use super::lane::{LaneError, discard};
 use super::memory::receive_into;
+use crate::runtime::block::Block;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 use crate::worker::session::Shared;
@@ -45,7 +45,6 @@ pub(crate) enum Unasked {
 #[derive(Default)]
 pub(super) struct EagerWrites {
     state: Mutex<State>,
-    spare: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 #[derive(Default)]
@@ -76,29 +75,6 @@ struct Waiting {
     waits: Vec<Arc<Command>>,
 }
 
-/// Memory for one write's bytes; used again.
-struct Block {
-    bytes: Vec<u8>,
-    length: usize,
-    spare: Arc<Mutex<Vec<Vec<u8>>>>,
-}
-
-impl AsRef<[u8]> for Block {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        let mut spare = self.spare.lock();
-        let kept: usize = spare.iter().map(Vec::len).sum();
-        if kept + self.bytes.len() <= EAGER_BYTES as usize {
-            spare.push(std::mem::take(&mut self.bytes));
-        }
-    }
-}
-
 impl EagerWrites {
     /// A command says that its bytes come so. `false`: another did before.
     pub(super) fn announce(&self, event: EventId) -> bool {
@@ -119,7 +95,7 @@ impl EagerWrites {
         let mut state = self.state.lock();
         let gone = match state.entries.remove(&event) {
             Some(Entry::Arrived(block)) => {
-                state.early -= block.length as u64;
+                state.early -= block.as_ref().len() as u64;
                 Some(block)
             }
             Some(_) => {
@@ -148,7 +124,7 @@ impl EagerWrites {
         let mut state = self.state.lock();
         match state.entries.remove(&event) {
             Some(Entry::Arrived(block)) => {
-                state.early -= block.length as u64;
+                state.early -= block.as_ref().len() as u64;
                 drop(state);
                 write(&task.queue, memory, region, block, waits).map(Some)
             }
@@ -199,8 +175,8 @@ impl EagerWrites {
             }
             state.early += length;
         }
-        let mut block = self.block(length as usize);
-        receive_into(stream, &mut block.bytes[..length as usize])?;
+        let mut block = shared.bulk.blocks.take(length as usize);
+        receive_into(stream, block.as_mut())?;
         let mut state = self.state.lock();
         let (waiting, gone) = match state.entries.remove(&event) {
             None | Some(Entry::Announced) => {
@@ -218,22 +194,6 @@ impl EagerWrites {
             None => drop(gone),
         }
         Ok(())
-    }
-
-    fn block(&self, length: usize) -> Block {
-        let mut spare = self.spare.lock();
-        // One of its size: a large one for few bytes would be missed.
-        let fits = |bytes: &Vec<u8>| (length..=2 * length).contains(&bytes.len());
-        let found = spare
-            .iter()
-            .position(fits)
-            .map(|place| spare.swap_remove(place));
-        drop(spare);
-        Block {
-            bytes: found.unwrap_or_else(|| vec![0; length]),
-            length,
-            spare: Arc::clone(&self.spare),
-        }
     }
 }
 
@@ -272,12 +232,12 @@ fn write(
     block: Block,
     waits: &WaitList<'_>,
 ) -> Result<Event, Status> {
-    if block.length as u64 != region.packed_length() {
+    if block.as_ref().len() as u64 != region.packed_length() {
         return Err(INVALID_VALUE);
     }
-    let source = match queue.stage(block.length) {
+    let source = match queue.stage(block.as_ref().len()) {
         Some(part) => Host::pinned_copy(part, block.as_ref()),
-        None => Host::Source(Bytes::from_owner(block)),
+        None => Host::Block(block),
     };
     queue
         .native()?
@@ -287,21 +247,6 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks_are_used_again_for_their_size_and_do_not_pile_up() {
-        let writes = EagerWrites::default();
-        drop(writes.block(1 << 20));
-        let small = writes.block(64 << 10);
-        let large = writes.block(700 << 10);
-        assert_eq!((small.bytes.len(), large.bytes.len()), (64 << 10, 1 << 20));
-        assert_eq!(large.as_ref().len(), 700 << 10);
-        drop((small, large));
-        let many: Vec<_> = (0..10).map(|_| writes.block(1 << 20)).collect();
-        drop(many);
-        let kept: usize = writes.spare.lock().iter().map(Vec::len).sum();
-        assert!(kept as u64 <= EAGER_BYTES);
-    }
 
     #[test]
     fn a_command_is_announced_once() {

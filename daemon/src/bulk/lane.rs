@@ -14,6 +14,7 @@ use causeway_proto::bulk::{BadHeader, HEADER, Header, Kind};
 use super::OWN;
 use super::claims::Refused;
 use super::eager::Unasked;
+use super::memory::send_bytes;
 use super::outgoing::{Item, Outgoing};
 use super::path::Path;
 use super::peers::{Foreign, Origin};
@@ -192,6 +193,10 @@ fn write(
                     .window()
                     .send(stream, &header, from, length, &mut scratch)?;
                 chunk.sent();
+            }
+            Item::Whole(read) => {
+                let header = data(read.transfer, 0, read.bytes.len() as u32);
+                send_bytes(stream, &header, &read.bytes)?;
             }
             Item::Staged(chunk) if !chunk.is_wanted() => {}
             Item::Staged(chunk) => {

@@ -141,6 +141,15 @@ pub(super) fn receive_into(stream: &Stream, bytes: &mut [u8]) -> io::Result<()> 
     receive(stream, bytes.as_mut_ptr(), bytes.len(), Caching::Keep)
 }
 
+/// Sends `header`, then `bytes`.
+///
+/// # Errors
+/// The stream's.
+pub(super) fn send_bytes(stream: &Stream, header: &[u8], bytes: &[u8]) -> io::Result<()> {
+    let of = |bytes: &[u8]| part(bytes.as_ptr().cast_mut(), bytes.len());
+    send(stream, &mut [of(header), of(bytes)])
+}
+
 // Called with memory that a window vouches for.
 fn receive(
     stream: &Stream,

@@ -17,6 +17,7 @@
 //! - [`path`]: which lanes are a link's; [`peers`]: the transfers with other workers and what is said of
 //!   them;
 //! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
+//! - [`eager`], [`short`]: writes and reads of one chunk;
 //! - [`allowance`], [`claims`], [`blocks`]: pure accounts and shapes.
 //!
 //! The bulk thread makes the driver calls that come up where none may be made (a callback) or that
@@ -35,6 +36,7 @@ mod memory;
 mod outgoing;
 mod path;
 mod peers;
+mod short;
 mod staged;
 mod transfer;
 
@@ -60,6 +62,7 @@ pub(crate) use self::peers::{Far, Part};
 use self::peers::{Foreign, Origin, Peers, Why};
 pub(crate) use self::staged::Rings;
 use self::transfer::Transfer;
+use crate::runtime::block::Blocks;
 use crate::runtime::event::{Event, WaitList};
 use crate::worker::session::enqueue::{Expects, Task};
 use crate::worker::session::hash::ById;
@@ -106,6 +109,7 @@ pub(crate) struct Engine {
     outgoing: Outgoing,
     incoming: Mutex<HashMap<EventId, Arc<dyn Incoming>, ById>>,
     eager: EagerWrites,
+    blocks: Blocks,
     peers: Peers,
     paths: Mutex<HashMap<LinkId, Arc<Path>, ById>>,
     turns: direct::Turns,
@@ -153,7 +157,7 @@ fn write_granted(
     Ok(())
 }
 
-/// Starts a bulk read that may run.
+/// Starts a bulk read that may run. Whether it is wholly in its native queue already.
 ///
 /// # Errors
 /// As [`write()`].
@@ -163,13 +167,16 @@ pub(crate) fn read(
     memory: &Arc<Memory>,
     region: Region,
     waits: &WaitList<'_>,
-) -> Result<(), Status> {
+) -> Result<bool, Status> {
     let transfer = Transfer::new(shared, task, memory, region);
-    if task.queue.native()?.device().has_direct_memory() {
-        return direct::read(transfer, waits);
+    if !task.queue.native()?.device().has_direct_memory() {
+        staged::read(transfer);
+        return Ok(false);
     }
-    staged::read(transfer);
-    Ok(())
+    if transfer.far.is_none() && short::is_short(&region) {
+        return short::read(transfer, waits).map(|()| true);
+    }
+    direct::read(transfer, waits).map(|()| false)
 }
 
 /// Starts a transfer to another worker that may run. `false`: the other end or the link has given it up,

@@ -12,6 +12,7 @@ use causeway_proto::bulk::{Header, Kind};
 use parking_lot::{Condvar, Mutex};
 
 use super::direct::{DirectRead, MappedChunk};
+use super::short::Whole;
 use super::staged::StagedChunk;
 
 /// So many words wait at most. Those of commands under way are fewer; a cancellation outlives its
@@ -26,6 +27,8 @@ pub(super) enum Item {
     Mapped(MappedChunk),
     /// A staged chunk of a read.
     Staged(StagedChunk),
+    /// A short read.
+    Whole(Whole),
 }
 
 /// The queue.
@@ -45,6 +48,7 @@ struct State {
 enum Data {
     Mapped(Arc<DirectRead>),
     Staged(StagedChunk),
+    Whole(Whole),
 }
 
 /// Data that will not be sent; dropped where no lock is held, because that frees chunks.
@@ -76,6 +80,14 @@ impl Outgoing {
     #[must_use]
     pub(super) fn staged(&self, chunk: StagedChunk) -> Unsent {
         let unsent = self.data(Data::Staged(chunk));
+        self.wake.notify_one();
+        unsent
+    }
+
+    /// The bytes of a short read; as [`Outgoing::mapped`].
+    #[must_use]
+    pub(super) fn whole(&self, read: Whole) -> Unsent {
+        let unsent = self.data(Data::Whole(read));
         self.wake.notify_one();
         unsent
     }
@@ -125,7 +137,7 @@ impl Outgoing {
         let (keep, unwanted) = std::mem::take(&mut state.data)
             .into_iter()
             .partition(|data| match data {
-                Data::Mapped(_) => true,
+                Data::Mapped(_) | Data::Whole(_) => true,
                 Data::Staged(chunk) => chunk.is_wanted(),
             });
         state.data = keep;
@@ -158,6 +170,7 @@ impl Outgoing {
                     }
                 }
                 Some(Data::Staged(chunk)) => return Some(Item::Staged(chunk)),
+                Some(Data::Whole(read)) => return Some(Item::Whole(read)),
                 None => self.wake.wait(&mut state),
             }
         }

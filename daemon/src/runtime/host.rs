@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::block::Block;
 use super::pinned::{PinnedPart, Slot};
 
 /// Memory for one transfer between host and device.
@@ -18,6 +19,8 @@ pub enum Host {
     Source(Bytes),
     /// Room for what the driver will write; zeroed.
     Target(Box<[u8]>),
+    /// Memory that is used again, for either direction.
+    Block(Block),
     /// A part of a pinned slab, for devices with memory of their own.
     Pinned(PinnedPart),
     /// A pinned chunk of a staging ring, shared with the sockets.
@@ -47,6 +50,7 @@ impl Host {
         match self {
             Host::Source(bytes) => bytes.len(),
             Host::Target(bytes) => bytes.len(),
+            Host::Block(block) => block.as_ref().len(),
             Host::Pinned(part) => part.length(),
             Host::Chunk(slot) => slot.length(),
         }
@@ -57,6 +61,7 @@ impl Host {
         match self {
             Host::Source(bytes) => bytes.as_ptr(),
             Host::Target(bytes) => bytes.as_ptr(),
+            Host::Block(block) => block.as_ref().as_ptr(),
             Host::Pinned(part) => part.pointer(),
             Host::Chunk(slot) => slot.pointer(),
         }
@@ -67,6 +72,7 @@ impl Host {
         match self {
             Host::Source(_) => null_mut(),
             Host::Target(bytes) => bytes.as_mut_ptr(),
+            Host::Block(block) => block.as_mut().as_mut_ptr(),
             Host::Pinned(part) => part.pointer(),
             Host::Chunk(slot) => slot.pointer(),
         }
@@ -77,6 +83,7 @@ impl Host {
         match self {
             Host::Source(bytes) => bytes,
             Host::Target(bytes) => Bytes::from(bytes),
+            Host::Block(block) => Bytes::from_owner(block),
             Host::Pinned(part) => {
                 // SAFETY: the driver is done with the part, which is exclusively ours.
                 Bytes::copy_from_slice(unsafe {

@@ -3,7 +3,7 @@
 //! - [`node`]: platforms and root devices, in the order that names them on the wire;
 //! - [`context`], [`queue`], [`buffer`], [`program`], [`kernel`], [`event`]: OpenCL's objects, each
 //!   owning one native reference that its drop releases;
-//! - [`host`], [`pinned`]: host memory that the driver reads or writes behind our back;
+//! - [`host`], [`pinned`], [`block`]: host memory that the driver reads or writes behind our back;
 //! - [`clock`]: the node's host clock, and each device's by it;
 //! - [`probe`](mod@probe): the inventory; [`stdout`]: where kernels' `printf` goes;
 //! - `identity`: what decides how a device compiles, for the build cache;
@@ -13,6 +13,7 @@
 //! What it is not: it knows no wire, no id and no session. Invariant: every handle given to the driver
 //! comes from one of these objects, and every memory given to it outlives the driver's use.
 
+pub mod block;
 pub mod buffer;
 pub mod clock;
 pub mod context;

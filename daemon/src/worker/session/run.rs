@@ -39,6 +39,8 @@ pub(crate) struct Runner<'a> {
 enum Started {
     /// It is in its native queue.
     Enqueued(Event),
+    /// It is in its native queue, and the bulk engine hears of its end.
+    Watched,
     /// The bulk engine has it, and will say when it is.
     ByBulk,
 }
@@ -86,12 +88,16 @@ impl<'a> Runner<'a> {
 
     /// A bulk transfer's last native piece is enqueued.
     pub(crate) fn passed(&mut self, command: &Command) {
+        self.pass(command);
+        self.follow();
+    }
+
+    fn pass(&mut self, command: &Command) {
         self.shared
             .core
             .lock()
             .graph
             .passed(command.id(), &mut self.steps);
-        self.follow();
     }
 
     /// A command ended without success.
@@ -145,12 +151,9 @@ impl<'a> Runner<'a> {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
                 self.watch_command(&command);
-                self.shared
-                    .core
-                    .lock()
-                    .graph
-                    .passed(command.id(), &mut self.steps);
+                self.pass(&command);
             }
+            Ok(Started::Watched) => self.pass(&command),
             Ok(Started::ByBulk) => {}
             Err(status) => {
                 self.shared.bulk.give_up(&task, status);
@@ -228,8 +231,13 @@ impl<'a> Runner<'a> {
                 }
             }
             Operation::BulkRead { memory, region } => {
-                bulk::read(self.shared, task, memory, *region, &waits)?;
-                return Ok(Started::ByBulk);
+                return bulk::read(self.shared, task, memory, *region, &waits).map(|whole| {
+                    if whole {
+                        Started::Watched
+                    } else {
+                        Started::ByBulk
+                    }
+                });
             }
             Operation::Send { memory, region } => {
                 if bulk::send(self.shared, task, memory, *region, &waits)? {
