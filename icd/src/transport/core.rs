@@ -21,6 +21,7 @@ use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::flusher::Flusher;
 use super::outbox::{Appended, Outbox};
+use super::reader::Inlet;
 use super::requests::Requests;
 use super::session::SessionEvents;
 use super::wait::{Change, Progress};
@@ -34,6 +35,8 @@ pub(super) struct Core {
     pub(super) progress: Progress,
     pub(super) bulk: Bulk,
     pub(super) events: Arc<dyn SessionEvents>,
+    /// Where the commands' connection is read by who waits; none where the carrier's thread does.
+    pub(super) inlet: Option<Inlet>,
     carrier: Box<dyn Carrier>,
     pulse: Arc<TcpStream>,
     failure: OnceLock<WireError>,
@@ -46,7 +49,7 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(
         address: String,
-        carrier: Box<dyn Carrier>,
+        (carrier, inlet): (Box<dyn Carrier>, Option<Inlet>),
         pulse: Arc<TcpStream>,
         bulk: Bulk,
         events: Arc<dyn SessionEvents>,
@@ -59,6 +62,7 @@ impl Core {
             progress: Progress::new(),
             bulk,
             events,
+            inlet,
             carrier,
             pulse,
             failure: OnceLock::new(),
@@ -179,6 +183,15 @@ impl Core {
         self.applied.fetch_max(batch.applied, Ordering::Relaxed);
         batch.applied = 0;
         Ok(())
+    }
+
+    /// Waits until `condition` holds, which `awaits` makes true. The caller holds no lock that the upper
+    /// half wants when it hears of something: this thread may be the one that tells it.
+    pub(super) fn wait_until(&self, awaits: Change, condition: &dyn Fn() -> bool) {
+        match &self.inlet {
+            Some(inlet) => inlet.wait_until(self, awaits, condition),
+            None => self.progress.wait_until(awaits, condition),
+        }
     }
 
     // ---- end -----------------------------------------------------------------

@@ -41,6 +41,7 @@ pub mod session;
 mod socket;
 mod sys;
 mod thread;
+mod turn;
 mod wait;
 
 pub use bulk::EagerGrant;

@@ -1,38 +1,269 @@
-//! The thread that reads the direct carrier, and decoding, which both carriers share.
+//! Reading the direct carrier, and decoding, which both carriers share.
+//!
+//! A thread that waits for what the connection will bring reads it itself ([`Inlet::wait_until`]): the
+//! system wakes it and nobody else, and nobody wakes it a second time. While none waits, a thread kept for
+//! it sleeps at the connection and reads. [`super::turn`] says whose turn it is.
+//!
+//! A waiter looks again and again before it sleeps, for about as long as waits have lately taken
+//! ([`super::wait`]); in between it offers its core to whoever needs it, so that a look costs nobody else.
+//!
+//! Invariants: frames are handed on in their order, by one thread at a time, which is a transport thread as
+//! long as it does so; who leaves has handed on all that is whole in memory, so that what is left shows
+//! at the socket; the session is buried by the reading thread alone.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use causeway_proto::command::EventBatch;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::carrier::direct::FrameReader;
 use super::core::Core;
+use super::turn::{Turn, Who};
+use super::wait::{Bell, Change};
 use crate::thread::Stack;
 
-/// Starts reading frames; buries the session when they end.
-pub(super) fn start(core: &Arc<Core>, socket: Arc<TcpStream>) -> io::Result<()> {
+const CLOSED: &str = "the node closed the connection";
+
+/// The receiving half of a direct connection.
+pub(super) struct Inlet {
+    socket: Arc<TcpStream>,
+    // Where the reading thread sleeps.
+    epoll: OwnedFd,
+    // Wakes the waiter that sleeps at the socket.
+    bell: Arc<Bell>,
+    turn: Mutex<Turn>,
+    // Of who has the turn.
+    source: Mutex<Source>,
+}
+
+struct Source {
+    frames: FrameReader<WithoutWaiting>,
+    decoder: Decoder,
+}
+
+/// Reads what is there.
+#[derive(Debug)]
+struct WithoutWaiting(Arc<TcpStream>);
+
+impl Read for WithoutWaiting {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let (count, _) = rustix::net::recv(&*self.0, into, RecvFlags::DONTWAIT)?;
+        Ok(count)
+    }
+}
+
+impl Inlet {
+    /// Nobody reads yet; see [`start`].
+    ///
+    /// # Errors
+    /// The system's, when it has no more descriptors.
+    pub(super) fn new(socket: Arc<TcpStream>) -> io::Result<Inlet> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            &*socket,
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN,
+        )?;
+        let source = Source {
+            frames: FrameReader::new(WithoutWaiting(Arc::clone(&socket))),
+            decoder: Decoder::default(),
+        };
+        Ok(Inlet {
+            socket,
+            epoll,
+            bell: Arc::new(Bell::new()?),
+            turn: Mutex::default(),
+            source: Mutex::new(source),
+        })
+    }
+
+    fn take(&self, who: Who) -> Option<Reading<'_>> {
+        let mut turn = self.turn.lock();
+        if !turn.take(who) {
+            return None;
+        }
+        if who == Who::Waiter {
+            self.arm(false);
+        }
+        drop(turn);
+        Some(Reading {
+            inlet: self,
+            source: Some(self.source.lock()),
+        })
+    }
+
+    // Whether bytes wake the reading thread. The turn is locked.
+    fn arm(&self, armed: bool) {
+        let events = if armed {
+            epoll::EventFlags::IN
+        } else {
+            epoll::EventFlags::empty()
+        };
+        let data = epoll::EventData::new_u64(0);
+        if let Err(error) = epoll::modify(&self.epoll, &*self.socket, data, events) {
+            // Has never been seen. A shut socket shows whether or not one asks for it.
+            tracing::error!(%error, "the reading of a connection cannot be handed over");
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Waits until `condition` holds, which `awaits` makes true (or [`Change::Any`] change does); reads
+    /// the connection meanwhile if nobody else does. The caller holds no lock that a session's
+    /// events want.
+    pub(super) fn wait_until(&self, core: &Core, awaits: Change, condition: &dyn Fn() -> bool) {
+        let progress = &core.progress;
+        if condition() {
+            return;
+        }
+        let begun = Instant::now();
+        let spin_until = begun + progress.spin_budget();
+        loop {
+            if let Some(mut reading) = self.take(Who::Waiter) {
+                if reading.read_until(core, awaits, spin_until, condition) {
+                    break;
+                }
+                drop(reading);
+                // The connection is broken: the session's funeral ends all waits.
+                while !progress.sleep(awaits, condition) {}
+                break;
+            }
+            // Others read. With the first of them that leaves, the turn may be had.
+            let is_free = || self.turn.lock().is_free();
+            if progress.spin(spin_until, &|| condition() || is_free()) {
+                if condition() {
+                    break;
+                }
+            } else if progress.sleep(awaits, condition) {
+                break;
+            }
+        }
+        progress.learn(begun.elapsed());
+    }
+}
+
+/// The turn to read; given back when dropped.
+struct Reading<'a> {
+    inlet: &'a Inlet,
+    source: Option<MutexGuard<'a, Source>>,
+}
+
+impl Reading<'_> {
+    // False when the connection is broken.
+    fn read_until(
+        &mut self,
+        core: &Core,
+        awaits: Change,
+        spin_until: Instant,
+        condition: &dyn Fn() -> bool,
+    ) -> bool {
+        let _guard = core.guard();
+        loop {
+            match super::thread::as_ours(|| self.pump(core)) {
+                Ok(true) => {}
+                Ok(false) if Instant::now() < spin_until => std::thread::yield_now(),
+                Ok(false) => core.progress.sleep_with(
+                    &self.inlet.bell,
+                    awaits,
+                    condition,
+                    || self.inlet.wait_for_bytes(),
+                ),
+                Err(reason) => {
+                    core.fail(reason);
+                    return false;
+                }
+            }
+            if condition() {
+                return true;
+            }
+        }
+    }
+
+    // Reads once, if there is something, and hands on what is whole then. Says whether there was.
+    fn pump(&mut self, core: &Core) -> Result<bool, String> {
+        let Some(Source { frames, decoder }) = self.source.as_deref_mut() else {
+            return Ok(false);
+        };
+        match frames.fill() {
+            Ok(true) => {}
+            Ok(false) => return Err(CLOSED.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(super::socket::plain(&error)),
+        }
+        while let Some(frame) = frames.whole().map_err(|error| super::socket::plain(&error))? {
+            decoder.handle(core, frame)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        // Before somebody else has the turn.
+        self.source = None;
+        let mut turn = self.inlet.turn.lock();
+        if turn.leave() {
+            self.inlet.arm(true);
+        }
+    }
+}
+
+impl Inlet {
+    // Until there are bytes, or the end, or the bell rings.
+    fn wait_for_bytes(&self) {
+        let mut fds = [
+            PollFd::new(&*self.socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.bell.fd(), PollFlags::IN),
+        ];
+        // An interruption ends it as well: the caller looks and comes back.
+        let _ = rustix::event::poll(&mut fds, None);
+    }
+}
+
+/// Starts the reading thread; it buries the session when the connection ends.
+pub(super) fn start(core: &Arc<Core>) -> io::Result<()> {
     let core = Arc::clone(core);
     super::thread::spawn("cw-events", Stack::Small, move || {
         let undertaker = Undertaker(core);
-        read(&undertaker.0, &socket);
+        let core = &*undertaker.0;
+        if let Some(inlet) = &core.inlet {
+            core.fail(read(core, inlet));
+        }
     })
 }
 
-fn read(core: &Core, socket: &TcpStream) {
-    let mut frames = FrameReader::new(socket);
-    let mut decoder = Decoder::default();
+// Returns why the connection has ended.
+fn read(core: &Core, inlet: &Inlet) -> String {
+    let mut ready = Vec::with_capacity(1);
     loop {
-        let reason = match frames.next() {
-            Ok(Some(frame)) => match decoder.handle(core, frame) {
-                Ok(()) => continue,
-                Err(reason) => reason,
-            },
-            Ok(None) => "the node closed the connection".to_owned(),
-            Err(error) => super::socket::plain(&error),
+        ready.clear();
+        match epoll::wait(&inlet.epoll, spare_capacity(&mut ready), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return super::socket::plain(&error.into()),
+        }
+        // A waiter reads; it will arm this thread again.
+        let Some(mut reading) = inlet.take(Who::Thread) else {
+            continue;
         };
-        return core.fail(reason);
+        loop {
+            match reading.pump(core) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(reason) => {
+                    inlet.turn.lock().close();
+                    return reason;
+                }
+            }
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use super::core::Core;
 use super::encode::EncodeCommand;
 use super::gauge::Gauge;
 use super::pulse::{self, Rhythm};
+use super::reader::Inlet;
 use super::socket::Door;
 use super::wait::Change;
 use super::{exit, flusher, fork, reader};
@@ -31,7 +32,8 @@ use crate::config::Carrier;
 /// What the upper half hears from a session.
 ///
 /// Called from the transport's threads (the command reader; for joined bulk transfers also a bulk
-/// lane), so from several at once, never under a transport lock. Must be short and must not block,
+/// lane) and from those of the application that wait in the session, so from several at once, never under a
+/// transport lock. Must be short and must not block,
 /// nor wait in any session; sending is allowed (it only appends there).
 ///
 /// A session holds its `SessionEvents` for as long as it lives, so an implementation should refer
@@ -241,7 +243,8 @@ impl Session {
     }
 
     /// Flushes, then waits until `condition` holds, which the end of `event` makes true. It is looked
-    /// at again when `event` completes (or its upload is sent), and after every [`Session::nudge`].
+    /// at again when `event` completes (or its upload is sent), and after every [`Session::nudge`]. The
+    /// caller holds no lock that [`SessionEvents`] wants: it may be told what comes on this very thread.
     ///
     /// # Errors
     /// [`WireError::Lost`] when the session is lost and `condition` still does not hold;
@@ -275,9 +278,12 @@ impl Session {
         if let Some(claimed) = claimed {
             self.core.bulk.send_claimed(&self.core, claimed);
         }
-        self.core
-            .progress
-            .wait_until(awaits, &|| condition() || self.core.is_over());
+        let over = || condition() || self.core.is_over();
+        match awaits {
+            // Who asks may hold a lock of its own meanwhile.
+            Change::Request(_) => self.core.progress.wait_until(awaits, &over),
+            _ => self.core.wait_until(awaits, &over),
+        }
         if condition() {
             Ok(())
         } else {
@@ -478,9 +484,10 @@ fn start_direct(
     events: Arc<dyn SessionEvents>,
 ) -> io::Result<Arc<Core>> {
     let socket = Arc::new(socket);
-    let carrier = Box::new(Direct::new(Arc::clone(&socket)));
-    let core = Arc::new(Core::new(address, carrier, Arc::clone(pulse), bulk, events));
-    reader::start(&core, socket)?;
+    let inlet = Inlet::new(Arc::clone(&socket))?;
+    let halves = (Box::new(Direct::new(socket)) as _, Some(inlet));
+    let core = Arc::new(Core::new(address, halves, Arc::clone(pulse), bulk, events));
+    reader::start(&core)?;
     Ok(core)
 }
 
@@ -494,7 +501,7 @@ fn start_grpc(
     let (carrier, incoming) = Grpc::new(socket)?;
     let core = Arc::new(Core::new(
         address,
-        Box::new(carrier),
+        (Box::new(carrier), None),
         Arc::clone(pulse),
         bulk,
         events,

@@ -15,6 +15,18 @@ pub(super) fn is_ours() -> bool {
     IS_OURS.get()
 }
 
+/// Runs `body` with the calling thread as a transport thread: one that does such a thread's work.
+pub(super) fn as_ours<T>(body: impl FnOnce() -> T) -> T {
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            IS_OURS.set(self.0);
+        }
+    }
+    let _back = Back(IS_OURS.replace(true));
+    body()
+}
+
 /// Starts a detached thread.
 ///
 /// # Errors

@@ -6,15 +6,19 @@
 //! sleeps, and is woken only by changes it [awaits](Change), so that a thousand sleepers cost each
 //! other nothing.
 
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{EventId, RequestId};
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
 
-/// Longer expected waits are slept from the start.
-const SPIN_LIMIT: Duration = Duration::from_micros(100);
+/// Longer expected waits are slept from the start. A little more than what a small command takes with
+/// three sleeping cores to be woken on its way.
+const SPIN_LIMIT: Duration = Duration::from_micros(200);
 
 /// Something that a waiter may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +44,63 @@ pub(super) struct Progress {
 #[derive(Debug)]
 struct Sleeper {
     awaits: Change,
-    bed: Arc<Bed>,
+    at: At,
+}
+
+// Where somebody sleeps.
+#[derive(Debug)]
+enum At {
+    Bed(Arc<Bed>),
+    // In the system, which this wakes.
+    Bell(Arc<Bell>),
+}
+
+impl At {
+    fn wake(&self) {
+        match self {
+            At::Bed(bed) => {
+                *bed.woken.lock() = true;
+                bed.wake.notify_one();
+            }
+            At::Bell(bell) => bell.ring(),
+        }
+    }
+
+    fn is(&self, other: &At) -> bool {
+        match (self, other) {
+            (At::Bed(one), At::Bed(other)) => Arc::ptr_eq(one, other),
+            (At::Bell(one), At::Bell(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// Wakes a thread that sleeps in the system for several things at once.
+#[derive(Debug)]
+pub(super) struct Bell(OwnedFd);
+
+impl Bell {
+    /// A silent one.
+    ///
+    /// # Errors
+    /// The system's, when it has no more descriptors.
+    pub(super) fn new() -> io::Result<Bell> {
+        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Readable once it has rung.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn ring(&self) {
+        // It can only fail because it has rung very often.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    fn silence(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
 }
 
 // Not `thread::park`: that needs thread-local data, which a program's last destructors, from where it
@@ -66,7 +126,7 @@ impl Progress {
     /// `change` has happened; what conditions look at was written before.
     pub(super) fn advance(&self, change: Change) {
         self.changes.fetch_add(1, Ordering::Release);
-        // With the fence in `sleep`: either this sees the sleeper, or the sleeper sees the change.
+        // With the fence in `lie_down`: either this sees the sleeper, or the sleeper sees the change.
         fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::Relaxed) > 0 {
             self.wake(change);
@@ -80,8 +140,7 @@ impl Progress {
             let stays =
                 change != Change::Any && sleeper.awaits != Change::Any && sleeper.awaits != change;
             if !stays {
-                *sleeper.bed.woken.lock() = true;
-                sleeper.bed.wake.notify_one();
+                sleeper.at.wake();
             }
             stays
         });
@@ -100,8 +159,8 @@ impl Progress {
         self.learn(begun.elapsed());
     }
 
-    // Whether the condition came to hold.
-    fn spin(&self, until: Instant, condition: &dyn Fn() -> bool) -> bool {
+    /// Looks at the condition at every change until then; whether it came to hold.
+    pub(super) fn spin(&self, until: Instant, condition: &dyn Fn() -> bool) -> bool {
         let mut seen = self.changes.load(Ordering::Acquire);
         while Instant::now() < until {
             for _ in 0..32 {
@@ -118,22 +177,13 @@ impl Progress {
         false
     }
 
-    // Sleeps until woken; whether the condition holds then.
-    fn sleep(&self, awaits: Change, condition: &dyn Fn() -> bool) -> bool {
+    /// Sleeps until woken; whether the condition holds then.
+    pub(super) fn sleep(&self, awaits: Change, condition: &dyn Fn() -> bool) -> bool {
         let bed = Arc::new(Bed::default());
-        {
-            let mut sleepers = self.sleepers.lock();
-            sleepers.push(Sleeper {
-                awaits,
-                bed: Arc::clone(&bed),
-            });
-            self.sleeping.store(sleepers.len(), Ordering::Relaxed);
-        }
-        fence(Ordering::SeqCst);
+        let at = At::Bed(Arc::clone(&bed));
+        self.lie_down(awaits, At::Bed(Arc::clone(&bed)));
         if condition() {
-            let mut sleepers = self.sleepers.lock();
-            sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.bed, &bed));
-            self.sleeping.store(sleepers.len(), Ordering::Relaxed);
+            self.get_up(&at);
             return true;
         }
         let mut woken = bed.woken.lock();
@@ -142,7 +192,46 @@ impl Progress {
         condition()
     }
 
-    fn spin_budget(&self) -> Duration {
+    /// The same with a sleep of the caller's, which a ring of the bell must end, and which may end at any time.
+    /// A bell is for one sleeper at a time.
+    pub(super) fn sleep_with(
+        &self,
+        bell: &Arc<Bell>,
+        awaits: Change,
+        condition: &dyn Fn() -> bool,
+        sleep: impl FnOnce(),
+    ) {
+        let at = At::Bell(Arc::clone(bell));
+        self.lie_down(awaits, At::Bell(Arc::clone(bell)));
+        if !condition() {
+            sleep();
+        }
+        if !self.get_up(&at) {
+            bell.silence();
+        }
+    }
+
+    fn lie_down(&self, awaits: Change, at: At) {
+        {
+            let mut sleepers = self.sleepers.lock();
+            sleepers.push(Sleeper { awaits, at });
+            self.sleeping.store(sleepers.len(), Ordering::Relaxed);
+        }
+        // With the fence in `advance`.
+        fence(Ordering::SeqCst);
+    }
+
+    // False when it has been woken.
+    fn get_up(&self, at: &At) -> bool {
+        let mut sleepers = self.sleepers.lock();
+        let before = sleepers.len();
+        sleepers.retain(|sleeper| !sleeper.at.is(at));
+        self.sleeping.store(sleepers.len(), Ordering::Relaxed);
+        sleepers.len() < before
+    }
+
+    /// How long a wait that begins now looks before it sleeps.
+    pub(super) fn spin_budget(&self) -> Duration {
         let expected = Duration::from_nanos(self.expected_nanos.load(Ordering::Relaxed));
         if self.may_spin && expected <= SPIN_LIMIT {
             (expected * 2).min(SPIN_LIMIT)
@@ -151,8 +240,8 @@ impl Progress {
         }
     }
 
-    // A moving average; a lost update between two waiters does no harm.
-    fn learn(&self, waited: Duration) {
+    /// A wait took so long. A moving average; a lost update between two waiters does no harm.
+    pub(super) fn learn(&self, waited: Duration) {
         let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         let waited = waited.min(4 * SPIN_LIMIT.as_nanos() as u64);
         let old = self.expected_nanos.load(Ordering::Relaxed);

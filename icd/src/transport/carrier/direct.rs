@@ -1,7 +1,7 @@
 //! The direct carrier: batches as length-prefixed frames on a socket.
 //!
-//! Written by the thread that flushes, read by one thread. The reading side keeps nothing between
-//! frames but its buffer, so that a waiting thread could as well read a frame itself.
+//! Written by the thread that flushes, read by whoever waits ([`super::super::reader`]). The reading side
+//! keeps nothing between two reads but its buffer.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -64,54 +64,69 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// The next frame's contents; `None` at an end between frames.
+    /// The next frame's contents, if it is here whole. When there is none, [`FrameReader::fill`].
     ///
     /// # Errors
-    /// The system's; `InvalidData` for a frame larger than any sender makes, `UnexpectedEof` within one.
-    pub(in crate::transport) fn next(&mut self) -> io::Result<Option<&[u8]>> {
-        if !self.fill(PREFIX)? {
+    /// `InvalidData` for a frame larger than any sender makes.
+    pub(in crate::transport) fn whole(&mut self) -> io::Result<Option<&[u8]>> {
+        let Some(length) = self.announced()? else {
+            return Ok(None);
+        };
+        let begin = self.begin + PREFIX;
+        if self.end - begin < length {
             return Ok(None);
         }
-        let prefix = std::array::from_fn(|i| self.buffer[self.begin + i]);
-        let length = frame::length(prefix)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        if !self.fill(PREFIX + length)? {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let begin = self.begin + PREFIX;
         self.begin = begin + length;
         Ok(Some(&self.buffer[begin..begin + length]))
     }
 
-    // Makes `count` unread bytes available; false when the stream ends before the first of them.
-    fn fill(&mut self, count: usize) -> io::Result<bool> {
+    // How long the next frame says that it is, once that is here.
+    fn announced(&self) -> io::Result<Option<usize>> {
+        if self.end - self.begin < PREFIX {
+            return Ok(None);
+        }
+        let prefix = std::array::from_fn(|i| self.buffer[self.begin + i]);
+        let length = frame::length(prefix);
+        length
+            .map(Some)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// Reads once from the source; to be called when no frame is whole. False at an end between frames.
+    ///
+    /// # Errors
+    /// The system's; `UnexpectedEof` within a frame.
+    pub(in crate::transport) fn fill(&mut self) -> io::Result<bool> {
+        let wanted = PREFIX + self.announced()?.unwrap_or(0);
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
             // One huge frame shall not hold its memory for the rest of the session.
-            if self.buffer.len() > BUFFER && count <= BUFFER {
+            if self.buffer.len() > BUFFER {
                 self.buffer.truncate(BUFFER);
                 self.buffer.shrink_to_fit();
             }
         }
-        while self.end - self.begin < count {
-            if self.begin > 0 {
-                self.buffer.copy_within(self.begin..self.end, 0);
-                (self.begin, self.end) = (0, self.end - self.begin);
-            }
-            if self.end == self.buffer.len() {
-                // Grows with what has really arrived, not with what was announced.
-                self.buffer
-                    .resize((2 * self.buffer.len()).min(count.max(BUFFER)), 0);
-            }
+        if self.begin + wanted > self.buffer.len() && self.begin > 0 {
+            self.buffer.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        }
+        if self.end == self.buffer.len() {
+            // Grows with what has really arrived, not with what was announced.
+            let grown = (2 * self.buffer.len()).min(wanted.max(BUFFER));
+            self.buffer.resize(grown, 0);
+        }
+        loop {
             match self.source.read(&mut self.buffer[self.end..]) {
                 Ok(0) if self.end == self.begin => return Ok(false),
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.end += count,
+                Ok(count) => {
+                    self.end += count;
+                    return Ok(true);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
     }
 }
 
@@ -138,6 +153,18 @@ mod tests {
         }
     }
 
+    // The next frame, however many reads it takes.
+    fn next<R: Read>(reader: &mut FrameReader<R>) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(frame) = reader.whole()? {
+                return Ok(Some(frame.to_vec()));
+            }
+            if !reader.fill()? {
+                return Ok(None);
+            }
+        }
+    }
+
     fn framed(frames: &[Vec<u8>]) -> Vec<u8> {
         let one = |frame: &Vec<u8>| [&frame::prefix(frame.len()).unwrap()[..], frame].concat();
         frames.iter().flat_map(one).collect()
@@ -148,21 +175,21 @@ mod tests {
         let frames = [vec![1; 300_000], vec![2; 3]];
         let mut reader = FrameReader::new(Pieces(framed(&frames), vec![]));
         for frame in &frames {
-            assert_eq!(reader.next().unwrap().unwrap(), &frame[..]);
+            assert_eq!(next(&mut reader).unwrap().unwrap(), &frame[..]);
         }
-        assert!(reader.next().unwrap().is_none());
+        assert!(next(&mut reader).unwrap().is_none());
         assert_eq!(reader.buffer.len(), BUFFER);
     }
 
     #[test]
     fn half_a_frame_and_impossible_lengths_are_errors() {
         let half = framed(&[vec![1; 10]])[..9].to_vec();
-        let error = FrameReader::new(Pieces(half, vec![])).next().unwrap_err();
+        let error = next(&mut FrameReader::new(Pieces(half, vec![]))).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         let huge = (MAX_BATCH as u32 + 1).to_le_bytes().to_vec();
         let mut reader = FrameReader::new(Pieces(huge, vec![]));
         assert_eq!(
-            reader.next().unwrap_err().kind(),
+            next(&mut reader).unwrap_err().kind(),
             io::ErrorKind::InvalidData
         );
         assert_eq!(reader.buffer.len(), BUFFER);
@@ -176,9 +203,9 @@ mod tests {
         ) {
             let mut reader = FrameReader::new(Pieces(framed(&frames), sizes));
             for frame in &frames {
-                prop_assert_eq!(reader.next().unwrap().unwrap(), &frame[..]);
+                prop_assert_eq!(next(&mut reader).unwrap().unwrap(), &frame[..]);
             }
-            prop_assert!(reader.next().unwrap().is_none());
+            prop_assert!(next(&mut reader).unwrap().is_none());
         }
     }
 }
