@@ -143,6 +143,7 @@ impl Graph {
             event,
             queue: *at.queues.choose(&mut self.rng).unwrap(),
             wait,
+            unseen: false,
             operation: Some(operation),
         }));
         self.events.push(Event {

@@ -20,6 +20,7 @@ pub mod clock;
 pub mod frame;
 pub mod id;
 pub mod limits;
+pub mod patience;
 pub mod preamble;
 pub mod region;
 pub mod socket;

@@ -98,6 +98,12 @@ impl Event {
         self.ended.load(Ordering::Acquire)
     }
 
+    /// The code with which the command failed, if it has.
+    #[must_use]
+    pub fn failure(&self) -> Option<Status> {
+        self.status().filter(|status| *status < 0).map(Status)
+    }
+
     /// What a finished read brought; empty before its end and for every other command.
     #[must_use]
     pub fn take_contents(&self) -> Bytes {
@@ -291,6 +297,15 @@ pub struct WaitList<'a> {
 }
 
 impl<'a> WaitList<'a> {
+    /// One that waits for nothing.
+    #[must_use]
+    pub const fn new() -> WaitList<'a> {
+        WaitList {
+            raw: Vec::new(),
+            events: PhantomData,
+        }
+    }
+
     /// Adds an event.
     pub fn push(&mut self, event: &'a Event) {
         self.raw.push(event.raw);

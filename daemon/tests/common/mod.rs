@@ -454,6 +454,7 @@ impl Session {
             event,
             queue,
             wait: wait.to_vec(),
+            unseen: false,
             operation: Some(operation),
         })]);
     }

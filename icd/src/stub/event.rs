@@ -51,6 +51,8 @@ pub struct Event {
     queued_ns: u64,
     // Not sent yet, because an unset user event of the application holds it back (distributed contexts).
     withheld: AtomicBool,
+    // Nobody looks at its end, and the wire does not name it again.
+    unseen: bool,
     // There when an unset user event of the application may hold it back.
     gated: Option<GatedBy>,
     status: AtomicI32,
@@ -112,6 +114,8 @@ pub(super) struct Life {
     pub(super) finisher: Option<Finisher>,
     /// Whether the queue counts it as one whose end the application can see.
     pub(super) visible: bool,
+    /// Whether the wire says that nobody looks at its end: then nothing ever names it there again.
+    pub(super) unseen: bool,
 }
 
 impl std::fmt::Debug for Event {
@@ -134,6 +138,7 @@ impl Event {
             hold,
             finisher,
             visible,
+            unseen,
         } = life;
         Arc::new(Event {
             binding: Binding::default(),
@@ -144,6 +149,7 @@ impl Event {
             command,
             queued_ns: timer::stamp(queue),
             withheld: AtomicBool::new(false),
+            unseen,
             gated,
             status: AtomicI32::new(CL_QUEUED),
             settled: AtomicBool::new(false),
@@ -187,6 +193,7 @@ impl Event {
             command: CL_COMMAND_USER,
             queued_ns: 0,
             withheld: AtomicBool::new(false),
+            unseen: false,
             gated: gated.then(GatedBy::default),
             status: AtomicI32::new(CL_SUBMITTED),
             settled: AtomicBool::new(false),
@@ -446,7 +453,7 @@ fn is_inherited(status: Status, wait: &[Arc<Event>]) -> bool {
 impl Drop for Event {
     fn drop(&mut self) {
         // The worker keeps an event's state until told; a wait list may name it up to here.
-        if let Some(site) = self.site() {
+        if let Some(site) = self.site().filter(|_| !self.unseen) {
             site.release(ObjectKind::Event, self.id.0);
         }
         let state = self.state.get_mut();

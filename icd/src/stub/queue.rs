@@ -9,6 +9,7 @@ mod order;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use causeway_proto::command::enqueue::Operation;
 use causeway_proto::command::{CreateQueue, Enqueue, ObjectKind, command::Kind};
 use causeway_proto::id::{EventId, QueueId};
 use causeway_proto::limits::MAX_LIST;
@@ -258,6 +259,12 @@ impl Queue {
             .would_gate(self.is_in_order(), place, &submission.wait)
             .then(|| order.gated_by(self.is_in_order(), place, &submission.wait));
         let is_gated = gated.is_some();
+        let unseen = self.is_in_order()
+            && !submission.visible
+            && !is_gated
+            && on.is_empty()
+            && submission.finisher.is_none()
+            && is_plain(&operation);
         if submission.visible {
             self.visible.fetch_add(1, Ordering::AcqRel);
         }
@@ -269,12 +276,14 @@ impl Queue {
             hold: submission.hold,
             finisher: submission.finisher,
             visible: submission.visible,
+            unseen,
         };
         let event = Event::of_command(self, life);
         let kind = Kind::Enqueue(Enqueue {
             event: event.id().0,
             queue: self.id.0,
             wait: on,
+            unseen,
             operation: Some(operation),
         });
         let link = self.site.link();
@@ -419,6 +428,20 @@ fn wait_ids(wait: &[Arc<Event>]) -> Vec<u64> {
         ids.extend(wait.first().map(|on| on.id().0));
     }
     ids
+}
+
+// Whether nothing but its end comes of a command, and it is at once what the wire says.
+fn is_plain(operation: &Operation) -> bool {
+    match operation {
+        Operation::NdRange(_)
+        | Operation::CopyBuffer(_)
+        | Operation::FillBuffer(_)
+        | Operation::Migrate(_)
+        | Operation::Marker(_)
+        | Operation::Barrier(_) => true,
+        Operation::WriteBuffer(write) => !write.bulk,
+        Operation::ReadBuffer(_) | Operation::SendRegion(_) | Operation::ReceiveRegion(_) => false,
+    }
 }
 
 impl Drop for Queue {

@@ -126,7 +126,7 @@ impl Inlet {
             return;
         }
         let begun = Instant::now();
-        let spin_until = begun + progress.spin_budget();
+        let spin_until = begun + progress.patience().budget();
         loop {
             if let Some(mut reading) = self.take(Who::Waiter) {
                 if reading.read_until(core, awaits, spin_until, condition) {
@@ -147,7 +147,7 @@ impl Inlet {
                 break;
             }
         }
-        progress.learn(begun.elapsed());
+        progress.patience().learn(begun.elapsed());
     }
 }
 
@@ -171,12 +171,11 @@ impl Reading<'_> {
             match super::thread::as_ours(|| self.pump(core)) {
                 Ok(true) => {}
                 Ok(false) if Instant::now() < spin_until => std::thread::yield_now(),
-                Ok(false) => core.progress.sleep_with(
-                    &self.inlet.bell,
-                    awaits,
-                    condition,
-                    || self.inlet.wait_for_bytes(),
-                ),
+                Ok(false) => core
+                    .progress
+                    .sleep_with(&self.inlet.bell, awaits, condition, || {
+                        self.inlet.wait_for_bytes()
+                    }),
                 Err(reason) => {
                     core.fail(reason);
                     return false;
@@ -199,7 +198,10 @@ impl Reading<'_> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(super::socket::plain(&error)),
         }
-        while let Some(frame) = frames.whole().map_err(|error| super::socket::plain(&error))? {
+        while let Some(frame) = frames
+            .whole()
+            .map_err(|error| super::socket::plain(&error))?
+        {
             decoder.handle(core, frame)?;
         }
         Ok(true)

@@ -10,15 +10,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_proto::id::{EventId, RequestId};
+use causeway_proto::patience::Patience;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
-
-/// Longer expected waits are slept from the start. A little more than what a small command takes with
-/// three sleeping cores to be woken on its way.
-const SPIN_LIMIT: Duration = Duration::from_micros(200);
 
 /// Something that a waiter may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +34,7 @@ pub(super) struct Progress {
     changes: AtomicU64,
     sleeping: AtomicUsize,
     sleepers: Mutex<Vec<Sleeper>>,
-    expected_nanos: AtomicU64,
-    may_spin: bool,
+    patience: Patience,
 }
 
 #[derive(Debug)]
@@ -85,7 +81,10 @@ impl Bell {
     /// # Errors
     /// The system's, when it has no more descriptors.
     pub(super) fn new() -> io::Result<Bell> {
-        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(Bell(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
     }
 
     /// Readable once it has rung.
@@ -113,13 +112,11 @@ struct Bed {
 
 impl Progress {
     pub(super) fn new() -> Progress {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Progress {
             changes: AtomicU64::new(0),
             sleeping: AtomicUsize::new(0),
             sleepers: Mutex::default(),
-            expected_nanos: AtomicU64::new(SPIN_LIMIT.as_nanos() as u64 / 2),
-            may_spin: cores > 1,
+            patience: Patience::new(),
         }
     }
 
@@ -153,10 +150,10 @@ impl Progress {
             return;
         }
         let begun = Instant::now();
-        if !self.spin(begun + self.spin_budget(), condition) {
+        if !self.spin(begun + self.patience.budget(), condition) {
             while !self.sleep(awaits, condition) {}
         }
-        self.learn(begun.elapsed());
+        self.patience.learn(begun.elapsed());
     }
 
     /// Looks at the condition at every change until then; whether it came to hold.
@@ -230,23 +227,9 @@ impl Progress {
         sleepers.len() < before
     }
 
-    /// How long a wait that begins now looks before it sleeps.
-    pub(super) fn spin_budget(&self) -> Duration {
-        let expected = Duration::from_nanos(self.expected_nanos.load(Ordering::Relaxed));
-        if self.may_spin && expected <= SPIN_LIMIT {
-            (expected * 2).min(SPIN_LIMIT)
-        } else {
-            Duration::ZERO
-        }
-    }
-
-    /// A wait took so long. A moving average; a lost update between two waiters does no harm.
-    pub(super) fn learn(&self, waited: Duration) {
-        let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        let waited = waited.min(4 * SPIN_LIMIT.as_nanos() as u64);
-        let old = self.expected_nanos.load(Ordering::Relaxed);
-        self.expected_nanos
-            .store((old * 7 + waited) / 8, Ordering::Relaxed);
+    /// How long waits here look before they sleep.
+    pub(super) fn patience(&self) -> &Patience {
+        &self.patience
     }
 }
 
@@ -318,14 +301,5 @@ mod tests {
         for waiter in waiters {
             waiter.join().unwrap();
         }
-    }
-
-    #[test]
-    fn long_waits_teach_not_to_spin() {
-        let progress = Progress::new();
-        for _ in 0..50 {
-            progress.learn(Duration::from_millis(3));
-        }
-        assert_eq!(progress.spin_budget(), Duration::ZERO);
     }
 }

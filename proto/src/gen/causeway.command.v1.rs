@@ -344,6 +344,10 @@ pub struct Enqueue {
     pub queue: u64,
     #[prost(uint64, repeated, tag = "3")]
     pub wait: ::prost::alloc::vec::Vec<u64>,
+    /// Nobody looks at its end: it may be told together with that of a later command of its queue. The event is in
+    /// no wait list and needs no Release.
+    #[prost(bool, tag = "4")]
+    pub unseen: bool,
     #[prost(
         oneof = "enqueue::Operation",
         tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"

@@ -37,7 +37,13 @@ pub(super) fn decode<B: Buf + Clone>(bytes: B) -> Result<CommandBatch, BadBatch>
         }
         skip_field(wire, field, &mut rest, DecodeContext::default())?;
     }
-    Ok(CommandBatch::decode(bytes)?)
+    // With room for all, none of them is moved while more come.
+    let mut batch = CommandBatch {
+        commands: Vec::with_capacity(commands),
+        first: 0,
+    };
+    batch.merge(bytes)?;
+    Ok(batch)
 }
 
 #[cfg(test)]

@@ -1,14 +1,21 @@
 //! The direct carrier: frames over the socket, read and applied by one thread.
 //!
+//! That thread looks for the next frame for a while before it sleeps ([`Patience`]): a client that waits for
+//! each command has the next one here within microseconds of the last completion.
+//!
 //! Events go the other way from whichever thread has one; see [`DirectEvents`].
 
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use causeway_proto::command::CommandBatch;
 use causeway_proto::frame::{self, PREFIX};
+use causeway_proto::patience::Patience;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::batch;
 use super::direct_events::DirectEvents;
@@ -34,7 +41,10 @@ pub(super) fn carry(
         Err(error) => return Ending::Broken(format!("the command connection: {error}")),
     };
     let session = begin(Arc::<DirectEvents>::clone(&events));
-    let mut frames = Frames::new(socket);
+    let mut frames = Frames::new(Patient {
+        socket,
+        patience: Patience::new(),
+    });
     loop {
         events.wait_for_room();
         match frames.next() {
@@ -52,6 +62,38 @@ pub(super) fn carry(
             }
             Err(Unreadable::Frame(what)) => return Ending::Violation(what),
         }
+    }
+}
+
+/// A socket whose reader looks for a while, its core on offer to others, before it sleeps.
+struct Patient {
+    socket: TcpStream,
+    patience: Patience,
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let begun = Instant::now();
+        let until = begun + self.patience.budget();
+        let mut look = || match rustix::net::recv(&self.socket, &mut *into, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => None,
+            read => Some(read),
+        };
+        let mut read = look();
+        if let Some(Ok((count, _))) = read {
+            // Nothing was waited for, so nothing is to be learned.
+            return Ok(count);
+        }
+        while read.is_none() && Instant::now() < until {
+            std::thread::yield_now();
+            read = look();
+        }
+        let read = match read {
+            Some(read) => read.map(|(count, _)| count).map_err(io::Error::from),
+            None => self.socket.read(into),
+        };
+        self.patience.learn(begun.elapsed());
+        read
     }
 }
 

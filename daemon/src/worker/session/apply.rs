@@ -26,6 +26,7 @@ use super::enqueue::{Expects, Prepared, Task, link_of, prepare};
 use super::graph::Order;
 use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 use super::run::Runner;
+use super::unseen::Unseen;
 use super::{Core, Shared, Violation};
 use crate::bulk::Path;
 use crate::runtime::buffer::Buffer;
@@ -89,6 +90,17 @@ fn enqueue(
     let queue = find(&core.objects.queues, QueueId(enqueue.queue))?;
     core.version += 1;
     let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version, path)?;
+    let unseen = enqueue.unseen && enqueue.wait.is_empty() && prepared.kind == Kind::Plain;
+    if unseen && core.graph.is_clear(queue.id) {
+        let room = core.room(shared);
+        drop(core);
+        let operation = match room {
+            Ok(()) => prepared.operation,
+            Err(_) => Err(Status::OUT_OF_HOST_MEMORY),
+        };
+        runner.run_unseen(id, &queue, operation);
+        return Ok(());
+    }
     let waits = waited_for(&core, &enqueue.wait)?;
     let expects = prepared.expects;
     let profiling = queue.native().is_ok_and(NativeQueue::is_profiling);
@@ -138,6 +150,10 @@ fn enqueue(
         far: far.map(|(far, _)| far),
     };
     let run = core.graph.submit(id, kept, queue_id, &names, role, task)?;
+    if unseen {
+        // The client does not name it any more. It is under way, so the graph keeps it until it has gone.
+        core.graph.release(id);
+    }
     if let Some(task) = run {
         drop(core);
         runner.run(task);
@@ -314,6 +330,7 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
         context,
         device: index,
         native,
+        unseen: Unseen::default(),
     };
     shared.core.lock().with_room(shared, |core| {
         add(&mut core.objects.queues, id, queue)?;

@@ -180,6 +180,13 @@ impl<E, C> Graph<E, C> {
         self.queues.insert(queue, begun);
     }
 
+    /// Whether a command of this queue that waits for nothing else may go at once, and whatever comes later
+    /// comes after it as soon as it has gone: an in-order queue none of whose commands is on its way there.
+    pub(crate) fn is_clear(&self, queue: QueueId) -> bool {
+        let queue = self.queues.get(&queue);
+        queue.is_some_and(|q| q.order == Order::InOrder && !q.released && q.unsettled == 0)
+    }
+
     /// Forgets a queue once its commands are settled.
     pub(crate) fn release_queue(&mut self, queue: QueueId) {
         if let Some(found) = self.queues.get_mut(&queue) {

@@ -11,7 +11,7 @@
 //! - [`objects`], [`arguments`], [`command`]: what the client's ids name;
 //! - [`graph`]: which command may go when, pure;
 //! - [`apply`], [`enqueue`], [`query`], [`program`]: the verbs; builds have threads of their own;
-//! - [`run`]: to the native queues; [`outbox`], [`printed`]: back to the client;
+//! - [`run`]: to the native queues; [`unseen`]: the shorter way of what nobody looks at; [`outbox`], [`printed`]: back to the client;
 //! - [`links`], [`mirrors`]: to and from the client's sessions on other nodes.
 //!
 //! Threads that enter the driver: the reading thread, the builder's, the bulk lanes', the mirrors', which runs
@@ -37,10 +37,11 @@ mod printed;
 mod program;
 mod query;
 pub(crate) mod run;
+mod unseen;
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use causeway_lane::Stream;
@@ -128,6 +129,8 @@ pub(crate) struct Shared {
     pub(crate) freed: Freed,
     pub(crate) device_memory: Arc<AtomicU64>,
     pub(crate) builds: Option<Arc<build_cache::Client>>,
+    // Commands in native queues whose end nobody looks at.
+    pub(crate) unseen: Arc<AtomicUsize>,
     pub(crate) core: Mutex<Core>,
 }
 
@@ -147,7 +150,8 @@ pub(crate) struct Core {
 impl Core {
     /// Whether one more object or event fits.
     pub(crate) fn room(&self, shared: &Shared) -> Result<(), Violation> {
-        if self.objects.count() + self.graph.events() < shared.limits.objects {
+        let unseen = shared.unseen.load(Ordering::Relaxed);
+        if self.objects.count() + self.graph.events() + unseen < shared.limits.objects {
             Ok(())
         } else {
             Err(Violation::TooMany)
@@ -201,6 +205,7 @@ impl Session {
             freed: Freed::default(),
             device_memory: Arc::default(),
             builds: start.builds,
+            unseen: Arc::default(),
             core: Mutex::default(),
         });
         spawn("printf", {

@@ -18,6 +18,7 @@ use super::Violation;
 use super::arguments::Arguments;
 use super::hash::ById;
 use super::program::Program;
+use super::unseen::Unseen;
 use crate::bulk::Rings;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
@@ -101,6 +102,8 @@ pub(crate) struct Queue {
     pub(crate) context: Arc<Context>,
     pub(crate) device: DeviceIndex,
     pub(crate) native: Result<NativeQueue, Status>,
+    /// Its commands whose ends nobody looks at.
+    pub(crate) unseen: Unseen,
 }
 
 impl Queue {

@@ -26,6 +26,9 @@ use super::command::Command;
 use super::printed::Printed;
 use crate::worker::connection::EventSink;
 
+/// Something that has ended: its native events go with it.
+pub(crate) type Spent = Arc<dyn Send + Sync>;
+
 /// Where all threads of a session put what the client shall hear.
 pub(crate) struct Outbox {
     sink: Arc<dyn EventSink>,
@@ -43,7 +46,7 @@ pub(crate) struct Outbox {
 struct State {
     batch: EventBatch,
     // Ended commands: their native events are released by a thread that may enter the driver.
-    spent: Vec<Arc<Command>>,
+    spent: Vec<Spent>,
     sending: bool,
     // What the last batch said of `applied`.
     told: u64,
@@ -95,7 +98,7 @@ impl Outbox {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.batch.completions.push(completion);
-        state.spent.extend(spent);
+        state.spent.extend(spent.map(|spent| spent as Spent));
         let quick = state
             .last
             .is_some_and(|last| now.duration_since(last) < QUICK);
@@ -114,6 +117,14 @@ impl Outbox {
             state.ticking = true;
             self.flood.notify_one();
         }
+    }
+
+    /// Several commands have ended.
+    pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Spent) {
+        let mut state = self.state.lock();
+        state.batch.completions.extend(completions);
+        state.spent.push(spent);
+        self.send(state);
     }
 
     /// Sends what waits. The reading thread calls it after each batch.
@@ -177,7 +188,7 @@ impl Outbox {
     }
 
     /// Ended commands, to be dropped by the caller, who may enter the driver.
-    pub(crate) fn take_spent(&self) -> Vec<Arc<Command>> {
+    pub(crate) fn take_spent(&self) -> Vec<Spent> {
         std::mem::take(&mut self.state.lock().spent)
     }
 

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use causeway_proto::id::EventId;
 use causeway_proto::status::Status;
 
 use parking_lot::MutexGuard;
@@ -21,7 +22,7 @@ use super::command::Command;
 use super::enqueue::{Operation, Task};
 use super::graph::Step;
 use super::objects::{Kernel, Queue};
-use super::{Core, Shared};
+use super::{Core, Shared, unseen};
 use crate::bulk;
 use crate::runtime::event::{Event, Listener, WaitList, listen};
 use crate::runtime::host::Host;
@@ -128,6 +129,34 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Starts a command that waits for nothing, in a queue where nothing is before it, and whose end nobody
+    /// looks at.
+    pub(crate) fn run_unseen(
+        &mut self,
+        id: EventId,
+        queue: &Arc<Queue>,
+        operation: Result<Operation, Status>,
+    ) {
+        self.touch(queue);
+        let enqueued = operation.and_then(|operation| enqueue(queue, &operation, &WaitList::new()));
+        match enqueued {
+            Ok(event) => {
+                if queue.unseen.add(self.shared, id, event) {
+                    self.cover(queue);
+                }
+            }
+            Err(status) => self.shared.outbox.complete(unseen::ended(id, status), None),
+        }
+    }
+
+    // Has the session hear of what nobody has been asked to look at yet.
+    fn cover(&mut self, queue: &Queue) {
+        if let Some(group) = queue.unseen.close(self.shared) {
+            self.shared.outbox.begin(1);
+            watch(&group);
+        }
+    }
+
     fn follow(&mut self) {
         while let Some(step) = self.steps.pop_front() {
             match step {
@@ -169,88 +198,29 @@ impl<'a> Runner<'a> {
 
     fn enqueue(&mut self, task: &Task) -> Result<Started, Status> {
         let waits = native_waits(&task.waits)?;
-        let queue = task.queue.native()?;
-        let event = match task.operation.as_ref().map_err(|s| *s)? {
-            Operation::NdRange {
-                kernel,
-                arguments,
-                _memory: _,
-                shape: Some(shape),
-            } => {
-                let bound = bound(kernel)?;
-                let mut bound = bound.lock();
-                arguments.bind(&mut bound)?;
-                queue.nd_range(&mut bound.kernel, shape, &waits)?
-            }
-            Operation::Write {
-                memory,
-                region,
-                contents,
-            } => {
-                let source = match task.queue.stage(contents.len()) {
-                    Some(part) => Host::pinned_copy(part, contents),
-                    None => Host::Source(contents.clone()),
-                };
-                queue.write(memory.native()?, region, source, 0, &waits)?
-            }
-            Operation::Read { memory, region } => {
-                let length = region.packed_length() as usize;
-                let target = match task.queue.stage(length) {
-                    Some(part) => Host::Pinned(part),
-                    None => Host::target(length),
-                };
-                queue.read(memory.native()?, region, target, 0, &waits)?
-            }
-            Operation::Copy {
-                source,
-                destination,
-            } => queue.copy(
-                (source.0.native()?, &source.1),
-                (destination.0.native()?, &destination.1),
-                &waits,
-            )?,
-            Operation::Fill {
-                memory,
-                pattern,
-                offset,
-                size,
-            } => queue.fill(memory.native()?, pattern, *offset, *size, &waits)?,
-            Operation::Migrate { memory, flags } => {
-                let buffers = memory
-                    .iter()
-                    .map(|m| m.native())
-                    .collect::<Result<Vec<_>, _>>()?;
-                queue.migrate(&buffers, *flags, &waits)?
-            }
-            Operation::Marker | Operation::NdRange { shape: None, .. } => queue.marker(&waits)?,
-            Operation::Barrier => queue.barrier(&waits)?,
+        match task.operation.as_ref().map_err(|s| *s)? {
             Operation::BulkWrite { memory, region } => {
-                match bulk::write(self.shared, task, memory, *region, &waits)? {
-                    Some(event) => event,
-                    None => return Ok(Started::ByBulk),
+                if let Some(event) = bulk::write(self.shared, task, memory, *region, &waits)? {
+                    return Ok(Started::Enqueued(event));
                 }
             }
             Operation::BulkRead { memory, region } => {
-                return bulk::read(self.shared, task, memory, *region, &waits).map(|whole| {
-                    if whole {
-                        Started::Watched
-                    } else {
-                        Started::ByBulk
-                    }
-                });
+                let whole = bulk::read(self.shared, task, memory, *region, &waits)?;
+                if whole {
+                    return Ok(Started::Watched);
+                }
             }
             Operation::Send { memory, region } => {
-                if bulk::send(self.shared, task, memory, *region, &waits)? {
-                    return Ok(Started::ByBulk);
+                if !bulk::send(self.shared, task, memory, *region, &waits)? {
+                    return enqueue(&task.queue, &Operation::Marker, &waits).map(Started::Enqueued);
                 }
-                queue.marker(&waits)?
             }
             Operation::Receive { memory, region } => {
                 bulk::receive(self.shared, task, memory, *region, &waits)?;
-                return Ok(Started::ByBulk);
             }
-        };
-        Ok(Started::Enqueued(event))
+            operation => return enqueue(&task.queue, operation, &waits).map(Started::Enqueued),
+        }
+        Ok(Started::ByBulk)
     }
 
     /// Has the command hear of its native event, and the outbox expect its completion.
@@ -264,7 +234,8 @@ impl<'a> Runner<'a> {
 
     /// Flushes every queue that was touched.
     pub(crate) fn flush(&mut self) {
-        for queue in self.touched.drain(..) {
+        for queue in std::mem::take(&mut self.touched) {
+            self.cover(&queue);
             if let Ok(native) = queue.native() {
                 let _ = native.flush();
             }
@@ -306,6 +277,70 @@ pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Statu
         }
     }
     Ok(list)
+}
+
+// Hands an operation other than a bulk transfer's to its native queue.
+fn enqueue(queue: &Queue, operation: &Operation, waits: &WaitList<'_>) -> Result<Event, Status> {
+    let native = queue.native()?;
+    match operation {
+        Operation::NdRange {
+            kernel,
+            arguments,
+            _memory: _,
+            shape: Some(shape),
+        } => {
+            let bound = bound(kernel)?;
+            let mut bound = bound.lock();
+            arguments.bind(&mut bound)?;
+            native.nd_range(&mut bound.kernel, shape, waits)
+        }
+        Operation::Write {
+            memory,
+            region,
+            contents,
+        } => {
+            let source = match queue.stage(contents.len()) {
+                Some(part) => Host::pinned_copy(part, contents),
+                None => Host::Source(contents.clone()),
+            };
+            native.write(memory.native()?, region, source, 0, waits)
+        }
+        Operation::Read { memory, region } => {
+            let length = region.packed_length() as usize;
+            let target = match queue.stage(length) {
+                Some(part) => Host::Pinned(part),
+                None => Host::target(length),
+            };
+            native.read(memory.native()?, region, target, 0, waits)
+        }
+        Operation::Copy {
+            source,
+            destination,
+        } => native.copy(
+            (source.0.native()?, &source.1),
+            (destination.0.native()?, &destination.1),
+            waits,
+        ),
+        Operation::Fill {
+            memory,
+            pattern,
+            offset,
+            size,
+        } => native.fill(memory.native()?, pattern, *offset, *size, waits),
+        Operation::Migrate { memory, flags } => {
+            let buffers = memory
+                .iter()
+                .map(|m| m.native())
+                .collect::<Result<Vec<_>, _>>()?;
+            native.migrate(&buffers, *flags, waits)
+        }
+        Operation::Marker | Operation::NdRange { shape: None, .. } => native.marker(waits),
+        Operation::Barrier => native.barrier(waits),
+        Operation::BulkWrite { .. }
+        | Operation::BulkRead { .. }
+        | Operation::Send { .. }
+        | Operation::Receive { .. } => Err(Status::INVALID_OPERATION),
+    }
 }
 
 fn bound(kernel: &Kernel) -> Result<&parking_lot::Mutex<super::objects::Bound>, Status> {

@@ -103,6 +103,7 @@ impl Distributed {
             hold,
             finisher,
             visible,
+            unseen: false,
         };
         // In a child of fork, another thread of the parent may have held the lock for ever.
         transport::check_not_forked()?;

@@ -319,6 +319,7 @@ impl Sequence {
             event: event.id().0,
             queue: queue.0,
             wait,
+            unseen: false,
             operation: Some(operation),
         });
         if let Err(status) = site.send(kind) {

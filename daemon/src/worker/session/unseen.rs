@@ -1,0 +1,89 @@
+//! Commands whose ends nobody looks at.
+//!
+//! Of most commands a program asks for no event; their ends matter only all together, in `clFinish` and at the
+//! next command that somebody looks at. The client marks them, and here they take a shorter way: no node in the
+//! graph where nothing is before them in their in-order queue, no call back of the driver for each. They gather with their
+//! queue; the driver is asked to call back for the last of a group, of at most [`GROUP`] and at the end of
+//! each batch of commands, and then all of the group are told, each with its own status.
+//!
+//! What it is not: it decides no order. Invariant: what was added is told: whoever adds to a queue closes its
+//! group before the thread goes on to something else.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use causeway_proto::command::Completion;
+use causeway_proto::id::EventId;
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::Shared;
+use super::outbox::Outbox;
+use crate::runtime::event::{Event, Listener};
+
+/// So many commands are told together at most.
+const GROUP: usize = 64;
+
+/// The commands of one queue that nobody has been asked to look at yet, in their order.
+#[derive(Default)]
+pub(crate) struct Unseen(Mutex<Vec<(EventId, Event)>>);
+
+impl Unseen {
+    /// A command is in its native queue. Says whether the group is full.
+    pub(crate) fn add(&self, shared: &Shared, id: EventId, event: Event) -> bool {
+        shared.unseen.fetch_add(1, Ordering::Relaxed);
+        let mut commands = self.0.lock();
+        commands.push((id, event));
+        commands.len() >= GROUP
+    }
+
+    /// What has gathered, to be listened for; the next command begins another group.
+    pub(crate) fn close(&self, shared: &Shared) -> Option<Arc<Group>> {
+        let mut commands = self.0.lock();
+        let last = commands.pop()?;
+        let earlier = std::mem::take(&mut *commands);
+        drop(commands);
+        Some(Arc::new(Group {
+            earlier,
+            last,
+            outbox: Arc::clone(&shared.outbox),
+            count: Arc::clone(&shared.unseen),
+        }))
+    }
+}
+
+/// Commands of one in-order queue that are told together.
+pub(crate) struct Group {
+    earlier: Vec<(EventId, Event)>,
+    last: (EventId, Event),
+    outbox: Arc<Outbox>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Listener for Group {
+    fn event(&self) -> Option<&Event> {
+        Some(&self.last.1)
+    }
+
+    fn ended(self: Arc<Self>, status: Status) {
+        let earlier = self.earlier.iter();
+        let mut completions: Vec<Completion> = earlier
+            .map(|(id, event)| ended(*id, event.failure().unwrap_or(Status::SUCCESS)))
+            .collect();
+        completions.push(ended(self.last.0, status));
+        self.count.fetch_sub(completions.len(), Ordering::Relaxed);
+        self.outbox.end(1);
+        let outbox = Arc::clone(&self.outbox);
+        outbox.complete_all(completions, self);
+    }
+}
+
+/// What the client hears of such a command.
+pub(crate) fn ended(id: EventId, status: Status) -> Completion {
+    Completion {
+        event: id.0,
+        status: status.0,
+        ..Completion::default()
+    }
+}
