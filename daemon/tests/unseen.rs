@@ -1,0 +1,118 @@
+//! Commands whose end nobody looks at: each is told once, with its own status, whichever way it took.
+
+mod common;
+
+use causeway_proto::command::{Enqueue, FillBuffer, command::Kind, enqueue::Operation};
+use common::{Daemon, Session, linear, write};
+
+const OUT_OF_ORDER: u64 = 1;
+const INVALID_VALUE: i32 = -30;
+// More than are told together.
+const MANY: u64 = 300;
+
+fn open(daemon: &Daemon, bits: u64) -> (Session, u64, u64) {
+    let mut session = daemon.session();
+    let context = session.context();
+    let queue = session.queue(context, bits);
+    let buffer = session.buffer(context, 64, &[0; 64]);
+    (session, queue, buffer)
+}
+
+fn unseen(event: u64, queue: u64, wait: &[u64], operation: Operation) -> Kind {
+    Kind::Enqueue(Enqueue {
+        event,
+        queue,
+        wait: wait.to_vec(),
+        unseen: true,
+        operation: Some(operation),
+    })
+}
+
+fn fill(buffer: u64, value: u8) -> Operation {
+    Operation::FillBuffer(FillBuffer {
+        buffer,
+        pattern: vec![value; 4].into(),
+        offset: 0,
+        size: 64,
+    })
+}
+
+#[test]
+fn a_flood_is_told_in_order_and_done_when_it_is_told() {
+    let daemon = Daemon::start();
+    for bits in [0, OUT_OF_ORDER] {
+        let (mut session, queue, buffer) = open(&daemon, bits);
+        let events: Vec<u64> = (0..MANY).map(|_| session.new_id()).collect();
+        let fills = events
+            .iter()
+            .map(|event| unseen(*event, queue, &[], fill(buffer, 7)));
+        session.send(fills.collect());
+        for event in &events {
+            assert_eq!(session.wait(*event).status, 0);
+        }
+        assert_eq!(&session.bytes(queue, buffer, 0, 64)[..], [7; 64]);
+    }
+}
+
+#[test]
+fn one_that_fails_says_so_and_the_others_go_on() {
+    let daemon = Daemon::start();
+    let (mut session, queue, buffer) = open(&daemon, 0);
+    let [good, outside, last] = std::array::from_fn(|_| session.new_id());
+    session.send(vec![
+        unseen(good, queue, &[], fill(buffer, 1)),
+        unseen(
+            outside,
+            queue,
+            &[],
+            write(buffer, linear(62, 4), Some(b"four")),
+        ),
+        unseen(
+            last,
+            queue,
+            &[],
+            write(buffer, linear(60, 4), Some(b"last")),
+        ),
+    ]);
+    assert_eq!(session.wait(outside).status, INVALID_VALUE);
+    assert_eq!(session.wait(last).status, 0);
+    assert_eq!(session.wait(good).status, 0);
+    assert_eq!(&session.bytes(queue, buffer, 58, 6)[..], b"\x01\x01last");
+}
+
+#[test]
+fn behind_what_is_held_it_waits_its_turn() {
+    let daemon = Daemon::start();
+    let (mut session, queue, buffer) = open(&daemon, 0);
+    let gate = session.user_event();
+    let first = session.enqueue(queue, &[gate], fill(buffer, 1));
+    let [second, third] = std::array::from_fn(|_| session.new_id());
+    session.send(vec![
+        unseen(second, queue, &[], fill(buffer, 2)),
+        unseen(third, queue, &[], write(buffer, linear(0, 2), Some(b"go"))),
+    ]);
+    session.ping();
+    for event in [first, second, third] {
+        assert!(!session.heard.completions.contains_key(&event));
+    }
+    session.set(gate, 0);
+    for event in [first, second, third] {
+        assert_eq!(session.wait(event).status, 0);
+    }
+    assert_eq!(&session.bytes(queue, buffer, 0, 4)[..], b"go\x02\x02");
+}
+
+// Nothing of ours sends it; it must not be taken for the short way.
+#[test]
+fn a_wait_list_is_waited_for_all_the_same() {
+    let daemon = Daemon::start();
+    let (mut session, queue, buffer) = open(&daemon, 0);
+    let gate = session.user_event();
+    let event = session.new_id();
+    session.send(vec![unseen(event, queue, &[gate], fill(buffer, 3))]);
+    session.ping();
+    assert!(!session.heard.completions.contains_key(&event));
+    session.set(gate, 0);
+    assert_eq!(session.wait(event).status, 0);
+    assert_eq!(&session.bytes(queue, buffer, 0, 4)[..], [3; 4]);
+}
