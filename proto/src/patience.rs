@@ -5,7 +5,7 @@
 //! never longer than [`Patience::LIMIT`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A moving average of the waits at one place, and what follows from it.
 #[derive(Debug)]
@@ -18,6 +18,9 @@ impl Patience {
     /// The longest look. A little more than what a small command takes when three sleeping cores are woken on
     /// its way.
     pub const LIMIT: Duration = Duration::from_micros(200);
+
+    /// A core that was on offer for so long is wanted by somebody else.
+    const CROWDED: Duration = Duration::from_micros(50);
 
     /// Without experience.
     #[must_use]
@@ -38,6 +41,20 @@ impl Patience {
         } else {
             Duration::ZERO
         }
+    }
+
+    /// Offers the core between two looks. False when somebody has taken it for long: then who looks had better
+    /// sleep, also the next times, since the system puts who offers behind all others.
+    #[must_use]
+    pub fn offer_core(&self) -> bool {
+        let offered = Instant::now();
+        std::thread::yield_now();
+        let quiet = offered.elapsed() < Patience::CROWDED;
+        if !quiet {
+            let long = 4 * Patience::LIMIT.as_nanos() as u64;
+            self.expected_nanos.store(long, Ordering::Relaxed);
+        }
+        quiet
     }
 
     /// A wait took so long, looking and sleeping. A lost update between two who wait does no harm.

@@ -167,10 +167,11 @@ impl Reading<'_> {
         condition: &dyn Fn() -> bool,
     ) -> bool {
         let _guard = core.guard();
+        let patience = core.progress.patience();
         loop {
             match super::thread::as_ours(|| self.pump(core)) {
                 Ok(true) => {}
-                Ok(false) if Instant::now() < spin_until => std::thread::yield_now(),
+                Ok(false) if Instant::now() < spin_until && patience.offer_core() => {}
                 Ok(false) => core
                     .progress
                     .sleep_with(&self.inlet.bell, awaits, condition, || {

@@ -84,8 +84,7 @@ impl Read for Patient {
             // Nothing was waited for, so nothing is to be learned.
             return Ok(count);
         }
-        while read.is_none() && Instant::now() < until {
-            std::thread::yield_now();
+        while read.is_none() && Instant::now() < until && self.patience.offer_core() {
             read = look();
         }
         let read = match read {
