@@ -29,25 +29,43 @@ impl Job {
 
 /// Whether a build gives the same whenever it is made, and leaves nothing but its outcome.
 ///
-/// Not so where the text asks for the time, or could make up that name by pasting. Of options only those
-/// pass that are known to do nothing else: others may write files, or read them.
+/// Not so where the text asks for the time, or for the name of its file, which is a temporary one of the
+/// compiler's; or could make up such a name by pasting. Of options only those pass that are known to do
+/// nothing else: others may write files, or read them.
 #[must_use]
 pub fn is_repeatable(text: &[u8], options: &str) -> bool {
     if text.len() > MAX_TEXT || options.len() > MAX_OPTIONS {
         return false;
     }
-    !asks_for_the_time(text)
-        && !asks_for_the_time(options.as_bytes())
+    !asks_for_the_moment(text)
+        && !asks_for_the_moment(options.as_bytes())
         && words(options).into_iter().all(is_plain_option)
 }
 
-fn asks_for_the_time(text: &[u8]) -> bool {
+/// Names that stand for something else with every build.
+const OF_THE_MOMENT: [&[u8]; 8] = [
+    b"__DATE__",
+    b"__TIME__",
+    b"__TIMESTAMP__",
+    b"__FILE__",
+    b"__FILE_NAME__",
+    b"__BASE_FILE__",
+    b"__builtin_FILE",
+    b"__builtin_source_location",
+];
+/// What is left of them where the rest may be pasted.
+const PARTS: [&[u8]; 4] = [b"DATE", b"TIME", b"FILE", b"source_location"];
+
+fn asks_for_the_moment(text: &[u8]) -> bool {
     let text = plain(text);
-    let has = |word: &[u8]| text.windows(word.len()).any(|w| w == word);
-    if has(b"##") {
-        return has(b"DATE") || has(b"TIME");
-    }
-    has(b"__DATE__") || has(b"__TIME__") || has(b"__TIMESTAMP__")
+    let pastes = text.windows(2).any(|pair| pair == b"##");
+    let names = if pastes { &PARTS[..] } else { &OF_THE_MOMENT };
+    // One pass: texts are long.
+    (0..text.len()).any(|at| {
+        let rest = &text[at..];
+        matches!(rest[0], b'_' | b'D' | b'T' | b'F' | b's')
+            && names.iter().any(|name| rest.starts_with(name))
+    })
 }
 
 fn is_plain_option(word: &str) -> bool {
@@ -89,6 +107,20 @@ mod tests {
             assert!(!is_repeatable(text.as_bytes(), ""), "{text}");
         }
         assert!(!is_repeatable(b"", "-DX=__DATE__"));
+    }
+
+    #[test]
+    fn builds_with_the_name_of_their_file_are_not() {
+        for text in [
+            "constant char s[] = __FILE__;",
+            "__BASE_FILE__ __FI\\\nLE_NAME__",
+            "__builtin_FILE()",
+            "#define P(a) __##a##__\nP(FILE)",
+        ] {
+            assert!(!is_repeatable(text.as_bytes(), ""), "{text}");
+        }
+        assert!(!is_repeatable(b"", "-D WHERE=__FILE__"));
+        assert!(is_repeatable(b"#ifndef __FILE_H__\nint FILE;", ""));
     }
 
     #[test]

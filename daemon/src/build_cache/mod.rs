@@ -33,12 +33,15 @@ pub mod entry;
 pub mod index;
 pub mod job;
 pub mod key;
+pub mod pocl;
+pub mod scratch;
 pub mod store;
 
 pub use client::Client;
 pub use entry::{Broken, Entry};
 pub use job::Job;
 pub use key::{Identity, Key, Owner};
+pub use scratch::Scratch;
 pub use store::Store;
 
 /// Bytes of a program's text that is looked for in the cache; a longer one is built each time.

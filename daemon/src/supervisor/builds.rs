@@ -5,28 +5,30 @@
 //! are worth less than anything that a session does.
 //!
 //! Invariant: an entry goes in only under the key that its compiling worker found, and only for the owner
-//! whose session asked; a build that came out wrong once is not made for the cache again.
+//! whose session asked; a build that came out wrong once is not made for the cache again; no build waits
+//! to be learned twice.
 
 use std::collections::{HashSet, VecDeque};
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::process::{self, Role};
 use super::worker::Worker;
+use crate::build_cache::scratch::Folder;
 use crate::build_cache::store::{Name, Unusable};
-use crate::build_cache::{Broken, Job, Key, Owner, Store, entry};
+use crate::build_cache::{Broken, Job, Key, Owner, Scratch, Store, entry, pocl};
 use crate::config::BuildCacheSettings;
 use crate::handover::ToWorker;
 use crate::logging::Logging;
@@ -39,6 +41,8 @@ const JOBS: usize = 32;
 const COMPILE_WITHIN: Duration = Duration::from_secs(300);
 /// Builds that are remembered as not to be learned.
 const AVOIDED: usize = 4096;
+/// For a compiling worker that was killed, and the removal of its files, when the daemon ends.
+const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// The way to the cache; ends with the daemon.
 #[derive(Clone, Debug)]
@@ -55,6 +59,7 @@ enum Request {
     Keep {
         name: Name,
         bytes: Vec<u8>,
+        learning: Learning,
     },
     /// Its entry is of no use, or there will never be one.
     Avoid(Name),
@@ -66,16 +71,59 @@ struct Lesson {
     job: OwnedFd,
 }
 
+/// The names of builds that wait to be learned, are being learned, or wait to be kept.
+type Names = Arc<Mutex<HashSet<Name>>>;
+
+/// One of them; it is no more when this goes.
+struct Learning {
+    name: Name,
+    among: Names,
+}
+
+impl Learning {
+    /// `None` for a build that is among them already.
+    fn begin(name: Name, among: &Names) -> Option<Learning> {
+        let new = among.lock().insert(name);
+        new.then(|| Learning {
+            name,
+            among: Arc::clone(among),
+        })
+    }
+}
+
+impl Drop for Learning {
+    fn drop(&mut self) {
+        self.among.lock().remove(&self.name);
+    }
+}
+
+/// The task that has builds made for the cache.
+pub(super) struct Teacher {
+    /// Dropped to end it.
+    until: watch::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Teacher {
+    /// Ends a compiling worker that is at work, and removes its files.
+    pub(super) async fn end(self) {
+        drop(self.until);
+        // What cannot be removed in time is removed by the next daemon.
+        let _ = tokio::time::timeout(END_WITHIN, self.task).await;
+    }
+}
+
 impl Builds {
     /// Opens the directory and starts thread and task; `None` if there is to be no cache, or can be none.
     pub(super) fn start(
         settings: &BuildCacheSettings,
         host_memory: u64,
         logging: &Logging,
-    ) -> Option<Builds> {
+    ) -> Option<(Builds, Teacher)> {
         let folder = settings.folder.as_ref().filter(|_| settings.size > 0)?;
-        let open = || -> Result<Builds, Unusable> {
+        let open = || -> Result<(Builds, Teacher), Unusable> {
             let store = Store::open(folder, settings.size)?;
+            let scratch = Scratch::open(folder)?;
             tracing::info!(
                 folder = %folder.display(),
                 entries = store.len(),
@@ -88,8 +136,15 @@ impl Builds {
                 .name("build-cache".into())
                 .spawn(move || Directory::new(store, teach).serve(&asked))?;
             let builds = Builds(ask);
-            tokio::spawn(learn(builds.clone(), lessons, host_memory, logging.clone()));
-            Ok(builds)
+            let (until, ended) = watch::channel(());
+            let compiling = Compiling {
+                scratch: Arc::new(scratch),
+                host_memory,
+                logging: logging.clone(),
+                ended,
+            };
+            let task = tokio::spawn(learn(builds.clone(), lessons, compiling));
+            Ok((builds, Teacher { until, task }))
         };
         let opened = open();
         if let Err(error) = &opened {
@@ -136,7 +191,8 @@ fn name(key: Key) -> Name {
 /// The thread that owns the directory.
 struct Directory {
     store: Store,
-    lessons: mpsc::Sender<Lesson>,
+    lessons: mpsc::Sender<(Lesson, Learning)>,
+    learning: Names,
     avoided: HashSet<Name>,
     avoided_since: VecDeque<Name>,
     hits: u64,
@@ -145,10 +201,11 @@ struct Directory {
 }
 
 impl Directory {
-    fn new(store: Store, lessons: mpsc::Sender<Lesson>) -> Directory {
+    fn new(store: Store, lessons: mpsc::Sender<(Lesson, Learning)>) -> Directory {
         Directory {
             store,
             lessons,
+            learning: Names::default(),
             avoided: HashSet::new(),
             avoided_since: VecDeque::new(),
             hits: 0,
@@ -166,7 +223,14 @@ impl Directory {
                     name,
                 } => self.look_up(&worker, ticket, &name),
                 Request::Learn(lesson) => self.pass_on(lesson),
-                Request::Keep { name, bytes } => self.keep(name, &bytes),
+                Request::Keep {
+                    name,
+                    bytes,
+                    learning,
+                } => {
+                    self.keep(name, &bytes);
+                    drop(learning);
+                }
                 Request::Avoid(name) => self.avoid(name),
             }
         }
@@ -192,7 +256,11 @@ impl Directory {
         if self.store.has(&lesson.name) || self.avoided.contains(&lesson.name) {
             return;
         }
-        if self.lessons.try_send(lesson).is_err() {
+        // Sessions that begin together build the same.
+        let Some(learning) = Learning::begin(lesson.name, &self.learning) else {
+            return;
+        };
+        if self.lessons.try_send((lesson, learning)).is_err() {
             tracing::debug!("too many builds wait to be cached");
         }
     }
@@ -229,31 +297,46 @@ impl Directory {
     }
 }
 
-/// Has one build after the other made.
-async fn learn(
-    builds: Builds,
-    mut lessons: mpsc::Receiver<Lesson>,
+/// What it takes to compile.
+struct Compiling {
+    scratch: Arc<Scratch>,
     host_memory: u64,
     logging: Logging,
+    /// Closed when the daemon ends.
+    ended: watch::Receiver<()>,
+}
+
+/// Has one build after the other made, until the daemon ends.
+async fn learn(
+    builds: Builds,
+    mut lessons: mpsc::Receiver<(Lesson, Learning)>,
+    mut compiling: Compiling,
 ) {
-    // The same lesson may wait several times: the directory knows it only once it is kept.
-    let mut last = None;
-    while let Some(Lesson { name, job }) = lessons.recv().await {
-        if last == Some(name) {
-            continue;
-        }
-        last = Some(name);
-        let compiled = compile(job, host_memory, &logging).await;
-        let request = match compiled {
-            Ok((key, bytes)) if key == name.key => Request::Keep { name, bytes },
-            // The worker has other drivers loaded than one that is started now, or does not tell the
-            // truth. What was built is right for whom it is right.
+    loop {
+        let next = tokio::select! {
+            biased;
+            _ = compiling.ended.changed() => break,
+            next = lessons.recv() => next,
+        };
+        let Some((Lesson { name, job }, learning)) = next else {
+            break;
+        };
+        let request = match compiling.compile(job).await {
             Ok((key, bytes)) => {
-                builds.ask(Request::Avoid(name));
+                if key != name.key {
+                    // The worker has other drivers loaded than one that is started now, or does not tell
+                    // the truth. What was built is right for whom it is right.
+                    builds.ask(Request::Avoid(name));
+                }
                 let owner = name.owner;
                 let name = Name { owner, key };
-                Request::Keep { name, bytes }
+                Request::Keep {
+                    name,
+                    bytes,
+                    learning,
+                }
             }
+            Err(NotCompiled::Ended) => break,
             Err(error) => {
                 tracing::debug!(%error, key = ?name.key, "a build is not cached");
                 Request::Avoid(name)
@@ -261,6 +344,12 @@ async fn learn(
         };
         builds.ask(request);
     }
+    // Its folder goes beside the loop: a disk may be slow.
+    let _ = aside(move || {
+        drop(compiling);
+        Ok(())
+    })
+    .await;
 }
 
 /// There is nothing to keep of a build.
@@ -268,6 +357,8 @@ async fn learn(
 enum NotCompiled {
     #[error("it took more than {} s", COMPILE_WITHIN.as_secs())]
     TooSlow,
+    #[error("the daemon ends")]
+    Ended,
     #[error("the compiling worker ended with {0}")]
     Failed(String),
     #[error("the compiling worker has nothing to keep")]
@@ -278,63 +369,64 @@ enum NotCompiled {
     System(#[from] io::Error),
 }
 
-/// Builds a job in a process of its own: the entry, and its key.
-async fn compile(
-    job: OwnedFd,
-    host_memory: u64,
-    logging: &Logging,
-) -> Result<(Key, Vec<u8>), NotCompiled> {
-    let (job, scratch) = aside(move || Ok((read(job)?, Scratch::new()?))).await?;
-    let compiled = compile_in(&scratch, &job, host_memory, logging).await;
-    // Checked beside the loop as well: an entry may be long.
-    aside(move || {
-        drop(scratch);
-        Ok(())
-    })
-    .await?;
-    let bytes = compiled?;
-    if bytes.is_empty() {
-        return Err(NotCompiled::Nothing);
+impl Compiling {
+    /// Builds a job in a process of its own: the entry, and its key.
+    async fn compile(&mut self, job: OwnedFd) -> Result<(Key, Vec<u8>), NotCompiled> {
+        let scratch = Arc::clone(&self.scratch);
+        let (job, folder) = aside(move || Ok((read(job)?, scratch.job()?))).await?;
+        let compiled = self.compile_in(&folder, &job).await;
+        // Checked beside the loop as well: an entry may be long.
+        aside(move || {
+            drop(folder);
+            Ok(())
+        })
+        .await?;
+        let bytes = compiled?;
+        if bytes.is_empty() {
+            return Err(NotCompiled::Nothing);
+        }
+        let (key, bytes) = aside(move || Ok((entry::key_of(&bytes), bytes))).await?;
+        Ok((key?, bytes))
     }
-    let (key, bytes) = aside(move || Ok((entry::key_of(&bytes), bytes))).await?;
-    Ok((key?, bytes))
-}
 
-async fn compile_in(
-    scratch: &Scratch,
-    job: &[u8],
-    host_memory: u64,
-    logging: &Logging,
-) -> Result<Vec<u8>, NotCompiled> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    // PoCL does not survive that two processes fill one cache of its own with the same program at once.
-    let own_cache = [("POCL_CACHE_DIR", scratch.0.as_os_str())];
-    let mut child = process::start_with(Role::Compiler, theirs.into(), logging, &own_cache)?;
-    let talk = async {
-        let mut ours = UnixStream::from_std(ours)?;
-        ours.write_all(&host_memory.to_le_bytes()).await?;
-        ours.write_all(job).await?;
-        ours.shutdown().await?;
-        let mut bytes = Vec::new();
-        let most = entry::MAX_ENTRY as u64 + 1;
-        ours.take(most).read_to_end(&mut bytes).await?;
-        Ok((bytes, child.wait().await?))
-    };
-    let talked: Result<(Vec<u8>, ExitStatus), NotCompiled> =
-        tokio::time::timeout(COMPILE_WITHIN, talk)
-            .await
-            .unwrap_or(Err(NotCompiled::TooSlow));
-    if talked.is_err() {
-        process::kill(&child);
-        // Reaped here, so that nothing is left behind.
-        let _ = child.wait().await;
-    }
-    let (bytes, status) = talked?;
-    if status.success() {
-        Ok(bytes)
-    } else {
-        Err(NotCompiled::Failed(process::describe(status)))
+    async fn compile_in(&mut self, folder: &Folder, job: &[u8]) -> Result<Vec<u8>, NotCompiled> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let usual = pocl::folder(&|name| std::env::var_os(name));
+        let variables = [
+            (pocl::FOLDER, folder.path().as_os_str()),
+            (pocl::USUAL, &usual),
+        ];
+        let mut child =
+            process::start_with(Role::Compiler, theirs.into(), &self.logging, &variables)?;
+        let host_memory = self.host_memory;
+        let talk = async {
+            let mut ours = UnixStream::from_std(ours)?;
+            ours.write_all(&host_memory.to_le_bytes()).await?;
+            ours.write_all(job).await?;
+            ours.shutdown().await?;
+            let mut bytes = Vec::new();
+            let most = entry::MAX_ENTRY as u64 + 1;
+            ours.take(most).read_to_end(&mut bytes).await?;
+            Ok((bytes, child.wait().await?))
+        };
+        let talked: Result<(Vec<u8>, ExitStatus), NotCompiled> = tokio::select! {
+            talked = tokio::time::timeout(COMPILE_WITHIN, talk) => {
+                talked.unwrap_or(Err(NotCompiled::TooSlow))
+            }
+            _ = self.ended.changed() => Err(NotCompiled::Ended),
+        };
+        if talked.is_err() {
+            process::kill(&child);
+            // Reaped here, so that nothing is left behind.
+            let _ = child.wait().await;
+        }
+        let (bytes, status) = talked?;
+        if status.success() {
+            Ok(bytes)
+        } else {
+            Err(NotCompiled::Failed(process::describe(status)))
+        }
     }
 }
 
@@ -358,30 +450,4 @@ fn read(job: OwnedFd) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; found.len() as usize];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
-}
-
-/// A folder for one compiling worker's driver; goes with its value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> io::Result<Scratch> {
-        use std::os::unix::fs::DirBuilderExt;
-        let folder = format!(
-            "causewayd-{}-{:016x}",
-            std::process::id(),
-            rand::random::<u64>()
-        );
-        let folder = std::env::temp_dir().join(OsStr::new(&folder));
-        // It must not be there: in a folder for all, another user may have made it.
-        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Scratch(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::debug!(%error, folder = %self.0.display(), "not removed");
-        }
-    }
 }

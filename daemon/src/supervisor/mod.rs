@@ -90,6 +90,12 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         .collect::<Result<Vec<_>, _>>()?;
     let uuid = uuid::Uuid::new_v4();
     let (place, local) = listen::place(&uuid).unzip();
+    let (builds, teacher) = Builds::start(
+        &settings.build_cache,
+        settings.sessions.limits.host_memory,
+        &settings.logging,
+    )
+    .unzip();
     let supervisor = Arc::new(Supervisor {
         addresses,
         place,
@@ -105,17 +111,16 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
             settings.sessions,
             settings.heartbeat,
             settings.inventory.probe_time_limit,
-            Builds::start(
-                &settings.build_cache,
-                settings.sessions.limits.host_memory,
-                &settings.logging,
-            ),
+            builds,
             settings.logging.clone(),
         ),
         settings,
     });
     serve(&supervisor, listeners, local)?;
     stop.wait_and_drain(&supervisor).await;
+    if let Some(teacher) = teacher {
+        teacher.end().await;
+    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use prost::Message;
 
 use super::{confine, session};
-use crate::build_cache::Job;
+use crate::build_cache::{Job, pocl};
 use crate::logging::Logging;
 use crate::runtime::node::Node;
 use crate::sys;
@@ -35,7 +35,7 @@ pub fn main() -> ExitCode {
         }
     };
     let entry = match receive(&mut channel) {
-        Ok(job) => session::compile_for_cache(&Node::load(), &job).unwrap_or_default(),
+        Ok(job) => session::compile_for_cache(&Node::load(), &job, &as_usual).unwrap_or_default(),
         Err(error) => {
             tracing::debug!(%error, "no job for the compiling worker");
             return ExitCode::FAILURE;
@@ -48,6 +48,15 @@ pub fn main() -> ExitCode {
             tracing::debug!(%error, "the supervisor did not wait for a build");
             sys::exit_now(1)
         }
+    }
+}
+
+/// A log as a session's worker would have got it.
+fn as_usual(log: &str) -> String {
+    let [own, usual] = [pocl::FOLDER, pocl::USUAL].map(std::env::var_os);
+    match (own, usual) {
+        (Some(own), Some(usual)) => pocl::log_as_usual(log, &own, &usual),
+        _ => log.to_owned(),
     }
 }
 

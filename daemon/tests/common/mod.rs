@@ -116,6 +116,13 @@ impl Daemon {
     pub fn session(&self) -> Session {
         Session::open(self)
     }
+
+    /// Tells it to end, and waits for that; whether it ended well.
+    pub fn terminate(mut self) -> bool {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().success()
+    }
 }
 
 impl Drop for Daemon {

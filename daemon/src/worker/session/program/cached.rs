@@ -177,9 +177,13 @@ fn merge(kernels: &mut [KernelSignature], others: Vec<KernelSignature>) -> Optio
     Some(())
 }
 
-/// Builds a job, as a session's build would; its key and what came out, encoded. `None`: nothing that the
-/// cache should have.
-pub(crate) fn compile(node: &Node, job: &Job) -> Option<Vec<u8>> {
+/// Builds a job, as a session's build would; its key and what came out, encoded, the log as `as_usual` has
+/// it. `None`: nothing that the cache should have.
+pub(crate) fn compile(
+    node: &Node,
+    job: &Job,
+    as_usual: &dyn Fn(&str) -> String,
+) -> Option<Vec<u8>> {
     // A worker says what it likes: what it would not build itself is not built for it.
     let sealed = source::sealed(&job.text, &[]);
     let options = source::without_paths(&job.options);
@@ -196,7 +200,8 @@ pub(crate) fn compile(node: &Node, job: &Job) -> Option<Vec<u8>> {
         native.build(&natives(&devices), Some(options))
     });
     let arg_info = arg_info.ok()?;
-    let build = build_of(&native, DeviceIndex(0), device);
+    let mut build = build_of(&native, DeviceIndex(0), device);
+    build.log = as_usual(&build.log);
     if !is_executable(build.status, build.binary_type) {
         return None;
     }
