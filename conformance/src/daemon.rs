@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The size of the daemon's build cache. There is none, so that every run builds, unless the runner's own
 /// environment says so (with a directory, `CAUSEWAYD_BUILD_CACHE_DIR`).
-const BUILD_CACHE: &str = "CAUSEWAYD_BUILD_CACHE_SIZE";
+pub(crate) const BUILD_CACHE: &str = "CAUSEWAYD_BUILD_CACHE_SIZE";
 /// What the daemon says, followed by its address, when it is ready.
 const READY: &str = "listening on ";
 

@@ -12,6 +12,10 @@ use causeway::transport::discover;
 /// How long a daemon may take until it listens.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
+/// The size of the daemon's build cache. It has none unless the user's environment says so: the daemon goes
+/// with the program, mostly before it has built anything again, and would take the program's processors.
+const BUILD_CACHE: &str = "CAUSEWAYD_BUILD_CACHE_SIZE";
+
 /// Why there is no daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -42,7 +46,11 @@ impl PrivateDaemon {
     /// # Errors
     /// [`StartError`].
     pub fn start(path: &Path) -> Result<PrivateDaemon, StartError> {
-        let mut child = Command::new(path)
+        let mut command = Command::new(path);
+        if std::env::var_os(BUILD_CACHE).is_none() {
+            command.env(BUILD_CACHE, "0");
+        }
+        let mut child = command
             .args(["--listen", "127.0.0.1:0", "--log", "warn"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

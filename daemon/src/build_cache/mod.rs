@@ -18,8 +18,9 @@
 //! The directory is the daemon's own (0700, no links followed); what lies there is nevertheless read as
 //! hostile: limits before allocation, a checksum, and a driver's refusal is a build, not an error.
 //! What this does not stop: as long as workers run as the daemon's own user, one that was taken over can
-//! write to the directory itself, as to the drivers' caches. Whoever serves people that do not trust each
-//! other switches the cache off until workers have users of their own; then nothing here has to change.
+//! write to the directory itself, as to the drivers' caches. Those are on wherever a driver has one, so this
+//! one is too: it opens no way that was closed. Whoever serves people that do not trust each other switches
+//! both off until workers have users of their own; then nothing here has to change.
 //!
 //! Why a second build: drivers give binaries away late and dearly. PoCL compiles every kernel once more
 //! for it (0.15 s each), under a lock of the program that the session's own calls need as well.

@@ -113,9 +113,9 @@ pub struct BuildCacheSettings {
     pub size: u64,
 }
 
-/// Bytes of built programs that are kept unless the settings say another number: none, until conformance
-/// has been run over a warm cache with every driver that we know.
-const BUILD_CACHE_SIZE: u64 = 0;
+/// Bytes of built programs that are kept unless the settings say another number: a few thousand programs
+/// of PoCL's, of 50 KiB to 500 KiB each.
+const BUILD_CACHE_SIZE: u64 = 512 << 20;
 
 /// The daemon cannot start with what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -475,10 +475,11 @@ mod tests {
         let settings = combine(&flags, text).unwrap();
         assert_eq!(settings.build_cache.folder, Some("/x".into()));
         assert_eq!(settings.build_cache.size, 0);
-        assert_eq!(
-            combine(&Flags::default(), text).unwrap().build_cache.size,
-            9
-        );
+        let size = |text| {
+            let settings = combine(&Flags::default(), text).unwrap();
+            settings.build_cache.size
+        };
+        assert_eq!((size(text), size("")), (9, BUILD_CACHE_SIZE));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::Wrong;
 use super::processes::{self, Process};
 use super::running::Running;
 use crate::SetupError;
+use crate::daemon::BUILD_CACHE;
 use crate::process::exit_of;
 use crate::programs::Programs;
 use crate::sides::{STEADY, Sides, fake_driver, tool, vendors_of};
@@ -187,6 +188,8 @@ impl Node {
         };
         let mut child = command
             .envs(STEADY)
+            // Each run builds, and none meets what another has left.
+            .env(BUILD_CACHE, "0")
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")
             .current_dir(&place)
