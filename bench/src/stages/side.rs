@@ -76,9 +76,12 @@ impl Node {
     pub(super) fn cached_builds(&self) -> usize {
         let folder = self.build.scratch().join("cache/causeway/builds");
         let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        // What is still being written is called so.
-        let whole = files.filter(|file| !file.file_name().to_string_lossy().starts_with("new-"));
-        whole.count()
+        // What is still being written, and where the daemon compiles.
+        let others = ["new-", "scratch-"];
+        let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+        names
+            .filter(|name| !others.iter().any(|other| name.starts_with(other)))
+            .count()
     }
 
     /// This program in another role, on the node's driver itself.
