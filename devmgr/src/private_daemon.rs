@@ -4,13 +4,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use causeway::config::{Address, ServerSettings};
-use causeway::transport::discover;
-
-/// How long a daemon may take until it listens.
-const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long a daemon may take until it says that it listens: it asks its drivers for their devices first, for which it
+/// gives them a minute.
+const START_LIMIT: Duration = Duration::from_secs(70);
 
 /// The size of the daemon's build cache. It has none unless the user's environment says so: the daemon goes
 /// with the program, mostly before it has built anything again, and would take the program's processors.
@@ -40,7 +38,7 @@ pub struct PrivateDaemon {
 }
 
 impl PrivateDaemon {
-    /// Starts the daemon at `path` over this machine's own OpenCL and waits until it listens and knows its
+    /// Starts the daemon at `path` over this machine's own OpenCL and waits until it listens, and so knows its
     /// devices: a program asks for them once, and waits for a second only.
     ///
     /// # Errors
@@ -60,10 +58,7 @@ impl PrivateDaemon {
                 error,
             })?;
         match first_address(&mut child) {
-            Ok(address) => {
-                wait_for_inventory(&address, Instant::now() + START_LIMIT);
-                Ok(PrivateDaemon { child, address })
-            }
+            Ok(address) => Ok(PrivateDaemon { child, address }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -84,23 +79,6 @@ impl Drop for PrivateDaemon {
         // Its workers die with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-// Returns at the limit as well: then the program says what is wrong. Each question waits for a second, or
-// is answered; only a daemon that has ended refuses at once.
-fn wait_for_inventory(address: &str, until: Instant) {
-    let Ok(address) = address.parse::<Address>() else {
-        return;
-    };
-    let servers = [ServerSettings::at(address)];
-    let is_there = || {
-        discover(&servers)
-            .iter()
-            .any(|found| found.inventory.is_ok())
-    };
-    while !is_there() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -15,47 +15,49 @@ use crate::sides::tool;
 /// After this nothing may be left of tool, program, daemon and workers.
 const GONE: Duration = Duration::from_secs(5);
 
-/// What a shell says of a program that SIGINT ended.
-const INTERRUPTED: Exit = Exit::Code(130);
+/// What a shell says of a program that SIGINT ended, and how the tool ends before it has started one.
+const INTERRUPTED: [Exit; 2] = [Exit::Code(130), Exit::Signal(2)];
 
-/// The node's driver takes its time to tell its devices.
+/// The node's driver takes its time to tell its devices; the program has not been started yet.
 pub(super) fn in_enumeration(stage: &Stage) -> Result<Verdict, Wrong> {
     let slow = "[[call]]; name = \"clGetDeviceIDs\"; delay_us = 20000000";
-    interrupt(stage, "enumerate", "asking", slow, Some("--internal-probe"))
+    let probe = Until::Process("--internal-probe");
+    interrupt(stage, "enumerate", probe, slow)
 }
 
 pub(super) fn in_build(stage: &Stage) -> Result<Verdict, Wrong> {
     let slow = "[[call]]; name = \"clBuildProgram\"; delay_us = 20000000";
-    interrupt(stage, "build", "building", slow, None)
+    interrupt(stage, "build", Until::Line("building"), slow)
 }
 
 pub(super) fn in_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
-    interrupt(stage, "transfer", "wrote 1", "devices = 1", None)
+    interrupt(stage, "transfer", Until::Line("wrote 1"), "devices = 1")
 }
 
 pub(super) fn in_kernel(stage: &Stage) -> Result<Verdict, Wrong> {
     let endless = "kernel.forever.hang = true";
-    interrupt(stage, "kernel", "in kernel", endless, None)
+    interrupt(stage, "kernel", Until::Line("in kernel"), endless)
 }
 
-/// `at_work`: an argument of a process that must be there before.
-fn interrupt(
-    stage: &Stage,
-    mode: &str,
-    marker: &str,
-    fake: &str,
-    at_work: Option<&str>,
-) -> Result<Verdict, Wrong> {
+/// When to press.
+enum Until {
+    /// The program has said this.
+    Line(&'static str),
+    /// A process with this argument is at work.
+    Process(&'static str),
+}
+
+fn interrupt(stage: &Stage, mode: &str, until: Until, fake: &str) -> Result<Verdict, Wrong> {
     if !tool().exists() {
         let reason = format!("there is no {}", tool().display());
         return Ok(Verdict::Skipped(reason));
     }
     let place = stage.place()?;
     let mut run = stage.under_the_tool(&place, mode, fake)?;
-    run.until(marker)?;
-    if let Some(argument) = at_work {
-        until_one_has(run.pid(), argument, PATIENCE)?;
-    }
+    match until {
+        Until::Line(marker) => run.until(marker)?,
+        Until::Process(argument) => until_one_has(run.pid(), argument, PATIENCE)?,
+    };
     let family = descendants_of(run.pid());
     let begin = Instant::now();
     kill_process_group(run.pid(), Signal::INT)?;
@@ -64,7 +66,7 @@ fn interrupt(
     until_gone(&in_directory(&place), GONE)?;
     let verdict = ended(format!("{} processes gone", family.len()), begin, GONE);
     let end = run.end(PATIENCE)?;
-    if end.exit != INTERRUPTED {
+    if !INTERRUPTED.contains(&end.exit) {
         return Err(end.wrong("the tool should have ended as the program did"));
     }
     verdict

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use causeway_proto::version::WireVersion;
+
 use super::peers;
 use super::running::{Bystander, Running};
 use super::stage::{Driver, Node, PATIENCE, Stage, Way};
@@ -120,9 +122,9 @@ pub(super) fn length_in_a_session(stage: &Stage) -> Result<Verdict, Wrong> {
     in_time(saw, took, ASKING)
 }
 
-/// The wire's version, as `proto/src/version.rs` has it; and one that is still to come.
-const VERSION: u8 = 2;
-const LATER: u8 = 9;
+/// The wire's version; and one that is still to come.
+const VERSION: u8 = WireVersion::CURRENT.number() as u8;
+const LATER: u8 = 99;
 
 /// A gRPC message of two bytes, field 1 of it a number: the request for the inventory.
 const fn inventory(version: u8) -> [u8; 7] {
