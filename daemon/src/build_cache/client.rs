@@ -19,8 +19,8 @@ use super::entry::{Entry, MAX_ENTRY};
 use super::{Job, Key};
 use crate::handover::{self, ToSupervisor};
 
-/// The supervisor opens a file and answers; a machine that takes longer for it builds.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// The supervisor opens a file and answers; on a machine that takes longer for it a build takes longer yet.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The way to the cache.
 #[derive(Debug)]
