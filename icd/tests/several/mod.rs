@@ -65,9 +65,18 @@ pub fn several() -> Several {
 
 /// With queues of these properties.
 pub fn several_with(properties: cl_command_queue_properties) -> Several {
+    several_on(&NODES, 4, properties)
+}
+
+/// Over these nodes, which are the same for all tests of a file, with so many devices.
+pub fn several_on(
+    nodes: &[Drivers],
+    count: usize,
+    properties: cl_command_queue_properties,
+) -> Several {
     let turn = TURN.lock();
-    let nodes = start(&NODES);
-    let devices = devices(4);
+    let nodes = start(nodes);
+    let devices = devices(count);
     several_over(turn, nodes, devices, properties)
 }
 

@@ -6,6 +6,7 @@
 //!              ▲───────────────────────────────────────────────────────────────────┘
 //! ```
 //! - [`sequence`]: the state behind the one lock, and how commands are put on the wire;
+//! - [`own_queues`]: the queues that it has for itself on every site;
 //! - [`issue`]: what each kind of command does before and beside itself;
 //! - [`transfers`]: the transfers of a plan;
 //! - [`read`]: reads and maps, which may take their bytes from several sites;
@@ -20,6 +21,7 @@
 //! transport thread, which leaves its news in a list of its own.
 
 mod issue;
+mod own_queues;
 mod read;
 mod sequence;
 mod transfers;

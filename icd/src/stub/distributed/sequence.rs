@@ -12,11 +12,11 @@ use causeway_proto::command::{
 use causeway_proto::id::{EventId, MemoryId, QueueId};
 use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{
-    CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
-    CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES,
+    CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::own_queues::{self, Loads, Pool};
 use crate::coherence::{Coherence, Contents, Failure, Needs, SiteIndex, Wait};
 use crate::error::{ClResult, Status};
 use crate::stub::{Buffer, Event, Site, next_id, peer};
@@ -31,6 +31,7 @@ pub(super) struct Sequence {
     // Those of them that are transfers between two sites.
     between: FxHashSet<EventId>,
     own: Vec<Own>,
+    loads: Loads,
     // Events whose names were given out for a list that may not be on the wire yet.
     named: Vec<Arc<Event>>,
     // Whether somebody may ask when the command that is being sent has run: then its parts must tell.
@@ -43,13 +44,13 @@ pub(super) struct Sequence {
 #[derive(Debug, Default)]
 struct Own {
     // For each way, without times and with.
-    queues: [[Option<QueueId>; 2]; 2],
+    queues: [[Pool; 2]; 2],
     // An event that is complete, for lists that must not be empty.
     done: Option<u64>,
     is_lost: bool,
 }
 
-/// Which of its own queues on a site; two, so that both directions run at once.
+/// For what its own queues on a site are: both directions run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// To the site, and work that runs there for another.
@@ -68,6 +69,7 @@ impl Sequence {
             open: FxHashMap::default(),
             between: FxHashSet::default(),
             own: sites.iter().map(|_| Own::default()).collect(),
+            loads: Loads::default(),
             named: Vec::new(),
             profiling: false,
             routes_of: None,
@@ -114,6 +116,7 @@ impl Sequence {
                 self.coherence.arrived(event);
             }
             self.open.remove(&event);
+            self.loads.end(event);
             if self.between.remove(&event) {
                 peer::end_transfer(event);
             }
@@ -271,20 +274,22 @@ impl Sequence {
 
     // ---- the wire ----------------------------------------------------------------
 
-    /// One of its own queues on a site: out of order where the device can, since what it runs is ordered
-    /// by events alone; with times where the command that is being sent shall have them.
+    /// One of its own queues on a site, where least is before the next command; with times where the command
+    /// that is being sent shall have them.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
     pub(super) fn own_queue(&mut self, site: &Arc<Site>, way: Way) -> ClResult<QueueId> {
         let profiling = self.profiling;
-        let slot = &mut self.own[site.index()].queues[way as usize][usize::from(profiling)];
-        if let Some(queue) = *slot {
+        let pool = &mut self.own[site.index()].queues[way as usize][usize::from(profiling)];
+        if let Some(queue) = pool.choose(&self.loads) {
             return Ok(queue);
         }
-        let device = &site.devices()[0];
-        let offered = device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
-        let mut properties = offered & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+        let (device, is_out_of_order) = own_queues::device(site);
+        let mut properties = 0;
+        if is_out_of_order {
+            properties |= CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+        }
         if profiling {
             properties |= CL_QUEUE_PROFILING_ENABLE;
         }
@@ -295,7 +300,7 @@ impl Sequence {
             device: device.index().0,
             properties: vec![u64::from(CL_QUEUE_PROPERTIES), properties],
         }))?;
-        *slot = Some(queue);
+        pool.add(queue, !is_out_of_order, &mut self.loads);
         Ok(queue)
     }
 
@@ -328,6 +333,7 @@ impl Sequence {
             self.ended(event.id(), status);
             return Err(status);
         }
+        self.loads.begin(event.id(), queue);
         event.submitted();
         Ok(())
     }
@@ -357,7 +363,8 @@ impl Sequence {
             peer::end_transfer(transfer);
         }
         for (site, own) in self.sites.iter().zip(self.own) {
-            for queue in own.queues.into_iter().flatten().flatten() {
+            let pools = own.queues.into_iter().flatten();
+            for queue in pools.flat_map(Pool::into_queues) {
                 site.release(ObjectKind::Queue, queue.0);
             }
             if let Some(done) = own.done {
