@@ -7,7 +7,7 @@
 //! application's memory at once. No byte is copied on the way, but for rows too short to be worth a
 //! system call's description.
 //!
-//! A write of one chunk is mostly sent before the worker asks for it ([`eager`]): by who waits for it, else
+//! A write of one chunk is mostly sent before the worker asks for it (`eager`): by who waits for it, else
 //! by a lane when the command leaves.
 //!
 //! The lanes carry what belongs to other sessions too, where two workers have no path to each other
