@@ -11,10 +11,12 @@ use causeway::config::{Carrier, ServerSettings};
 use causeway::transport::{Session, WireError, discover};
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{EventBatch, Ping, Query, query::Question};
+use causeway_proto::frame;
 use causeway_proto::id::RequestId;
 use causeway_proto::preamble::Verdict;
-use common::upper::{Upper, command};
+use common::upper::{Upper, command, completed};
 use common::{FakeNode, FakeWorker, Faults, PATIENCE};
+use prost::Message;
 
 // Waits in every way there is while `fault` happens; says what ended it.
 fn all_waits_end(
@@ -103,6 +105,38 @@ fn a_frame_that_is_no_event_batch() {
         worker.send_raw(&[3, 0, 0, 0, 0xff, 0xff, 0xff]);
     });
     assert!(error.to_string().contains("nonsense"), "{error}");
+}
+
+#[test]
+fn nothing_that_comes_behind_nonsense_is_believed() {
+    let fake = FakeNode::start(Faults::default());
+    let upper = Upper::new();
+    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+    // More than is read at once, so that some of it still lies at the socket when the nonsense is met.
+    let frame = completed(7, 0).encode_to_vec();
+    let mut bytes = vec![3, 0, 0, 0, 0xff, 0xff, 0xff];
+    while bytes.len() < 100 << 10 {
+        bytes.extend_from_slice(&frame::prefix(frame.len()).unwrap());
+        bytes.extend_from_slice(&frame);
+    }
+    let (sender, looks) = std::sync::mpsc::channel();
+    let waiting = Arc::clone(&session);
+    let wait = std::thread::spawn(move || {
+        let condition = || {
+            let _ = sender.send(());
+            false
+        };
+        waiting.wait_until(&condition).unwrap_err()
+    });
+    // It looks once before it has the turn to read.
+    for _ in 0..2 {
+        looks.recv_timeout(PATIENCE).unwrap();
+    }
+    // The client may have left before it has all.
+    let _ = worker.socket().write_all(&bytes);
+    assert_eq!(wait.join().unwrap(), upper.loss());
+    assert!(upper.loss().to_string().contains("nonsense"));
+    assert_eq!(upper.heard().completions, []);
 }
 
 #[test]

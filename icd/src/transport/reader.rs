@@ -9,7 +9,8 @@
 //!
 //! Invariants: frames are handed on in their order, by one thread at a time, which is a transport thread as
 //! long as it does so; who leaves has handed on all that is whole in memory, so that what is left shows
-//! at the socket; the session is buried by the reading thread alone.
+//! at the socket; nothing is handed on that came behind nonsense; the session is buried by the reading thread
+//! alone.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
@@ -99,6 +100,7 @@ impl Inlet {
         Some(Reading {
             inlet: self,
             source: Some(self.source.lock()),
+            is_last: false,
         })
     }
 
@@ -155,6 +157,8 @@ impl Inlet {
 struct Reading<'a> {
     inlet: &'a Inlet,
     source: Option<MutexGuard<'a, Source>>,
+    // Nobody may read after it: the stream is at its end, or no longer at the begin of a frame.
+    is_last: bool,
 }
 
 impl Reading<'_> {
@@ -178,6 +182,7 @@ impl Reading<'_> {
                         self.inlet.wait_for_bytes()
                     }),
                 Err(reason) => {
+                    self.is_last = true;
                     core.fail(reason);
                     return false;
                 }
@@ -214,6 +219,9 @@ impl Drop for Reading<'_> {
         // Before somebody else has the turn.
         self.source = None;
         let mut turn = self.inlet.turn.lock();
+        if self.is_last || std::thread::panicking() {
+            turn.close();
+        }
         if turn.leave() {
             self.inlet.arm(true);
         }
@@ -253,8 +261,12 @@ fn read(core: &Core, inlet: &Inlet) -> String {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return super::socket::plain(&error.into()),
         }
-        // A waiter reads; it will arm this thread again.
         let Some(mut reading) = inlet.take(Who::Thread) else {
+            if inlet.turn.lock().is_over() {
+                // The waiter that met it has told why.
+                return CLOSED.to_owned();
+            }
+            // A waiter reads; it will arm this thread again.
             continue;
         };
         loop {
@@ -262,7 +274,7 @@ fn read(core: &Core, inlet: &Inlet) -> String {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(reason) => {
-                    inlet.turn.lock().close();
+                    reading.is_last = true;
                     return reason;
                 }
             }

@@ -3,10 +3,12 @@
 //! One of many waits for the connection's bytes: a thread of the application that waits for what they tell
 //! anyway, or, when none does, the reading thread, which sleeps in the system until there is something.
 //! A waiter that takes the turn has the reading thread *unarmed*: it sleeps on while bytes come, so
-//! that nobody is woken but who reads. Who leaves arms it again, and what is unread then wakes it.
+//! that nobody is woken but who reads. Who leaves arms it again, and what is unread then wakes it; a waiter
+//! that has met nonsense closes the turn first, and shuts the connection, which wakes it too.
 //!
-//! What it is not: it reads nothing. Invariant: at most one has the turn, and whenever nobody has, the
-//! reading thread is armed. Both change together, under one lock, with what the system is told.
+//! What it is not: it reads nothing. Invariants: at most one has the turn, and whenever nobody has, the
+//! reading thread is armed (both change together, under one lock, with what the system is told); behind
+//! nonsense nothing is read, by nobody.
 
 /// Who may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,9 +46,15 @@ impl Turn {
         self.taken.take() == Some(Who::Waiter)
     }
 
-    /// The reading thread ends with the turn in its hands: nobody reads any more.
+    /// Who has the turn has met the end, or what no peer of ours sends: nobody reads any more. The
+    /// reading thread, which buries the session, ends when it sees that.
     pub(super) fn close(&mut self) {
         self.over = true;
+    }
+
+    /// Whether it was closed.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
     }
 }
 
@@ -62,6 +70,8 @@ mod tests {
         // Woken; it has not asked for the turn yet.
         Woken,
         Reading,
+        // It buries the session.
+        Ended,
     }
 
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -90,11 +100,14 @@ mod tests {
                     let mut world = self;
                     world.thread = if world.turn.take(Who::Thread) {
                         Thread::Reading
+                    } else if world.turn.is_over() && world.readers() == 0 {
+                        Thread::Ended
                     } else {
                         Thread::Asleep
                     };
                     next.push(world);
                 }
+                Thread::Ended => {}
                 Thread::Reading => {
                     next.push(World {
                         unread: false,
@@ -113,6 +126,13 @@ mod tests {
                         unread: false,
                         ..self
                     });
+                    world.armed |= world.turn.leave();
+                    world.reading[waiter] = false;
+                    next.push(world);
+                    // Or because of nonsense: the connection is shut, which shows like bytes.
+                    world = self;
+                    world.turn.close();
+                    world.unread = true;
                     world.armed |= world.turn.leave();
                     world.reading[waiter] = false;
                 } else if world.turn.take(Who::Waiter) {
@@ -145,6 +165,8 @@ mod tests {
         let mut edges: HashMap<World, Vec<World>> = HashMap::new();
         while let Some(world) = left.pop() {
             assert!(world.readers() <= 1, "{world:?}");
+            // Behind nonsense nobody reads.
+            assert!(!world.turn.is_over() || world.readers() == 0, "{world:?}");
             assert_eq!(world.readers() == 0, world.turn.taken.is_none());
             // Nobody reads: what lies there wakes the reading thread, or has.
             if world.readers() == 0 {
@@ -164,7 +186,11 @@ mod tests {
             let mut left = vec![*begin];
             let mut good = false;
             while let Some(world) = left.pop() {
-                good |= !world.unread;
+                good |= if world.turn.is_over() {
+                    world.thread == Thread::Ended
+                } else {
+                    !world.unread
+                };
                 for next in &edges[&world] {
                     let comes = (0..2).any(|w| next.reading[w] && !world.reading[w]);
                     if !comes && reached.insert(*next) {
