@@ -5,6 +5,7 @@
 //! order of calls is the order on the wire. It waits for nobody.
 
 mod order;
+mod untold;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,13 +21,10 @@ use parking_lot::Mutex;
 
 use self::order::Order;
 pub(super) use self::order::{Place, Standing};
+use self::untold::Untold;
 use super::event::{Finisher, Life};
 use super::{Binding, Buffer, Context, Device, Event, Site, Work, next_id};
 use crate::error::{ClResult, Status};
-
-/// Failures that are kept apart: one is told, the others only matter where blocking calls of several threads
-/// tell theirs.
-const MOST_UNTOLD: usize = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -43,8 +41,8 @@ pub struct Queue {
     order: Mutex<Order>,
     // Incomplete commands whose end the application can see: it has the event, or they write host memory.
     visible: AtomicUsize,
-    // Failures that no wait list explains and no call has told, oldest first; clFinish tells the first.
-    untold: Mutex<Vec<(EventId, Status)>>,
+    // Failures that no wait list explains and no call has told.
+    untold: Mutex<Untold>,
     // The last blocking command that returned before it was complete.
     promised: Mutex<Weak<Event>>,
 }
@@ -368,16 +366,13 @@ impl Queue {
     /// A command has ended thus, and not because its wait list failed.
     pub(super) fn finished(&self, event: EventId, status: Status) {
         if status.is_error() {
-            let mut untold = self.untold.lock();
-            if untold.len() < MOST_UNTOLD {
-                untold.push((event, status));
-            }
+            self.untold.lock().note(event, status);
         }
     }
 
     /// A blocking call returns with the failure of its command.
     pub(super) fn told(&self, event: EventId) {
-        self.untold.lock().retain(|(of, _)| *of != event);
+        self.untold.lock().strike_out(event);
     }
 
     /// `clFlush`: what was enqueued leaves now.
@@ -403,8 +398,8 @@ impl Queue {
         }
         // Not before: until a lost session has failed its events, their bytes may still be landing.
         flushed?;
-        match std::mem::take(&mut *self.untold.lock()).first() {
-            Some((_, status)) => Err(*status),
+        match self.untold.lock().take() {
+            Some(status) => Err(status),
             None => Ok(()),
         }
     }
