@@ -6,7 +6,7 @@ mod common;
 use causeway_proto::bulk::Kind as Bulk;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
-use common::bulk::{download, next_word, pattern, upload};
+use common::bulk::{download, next_header, next_word, pattern, upload};
 use common::{Daemon, Session, bulk_data, launch, linear, memory, read, write};
 use std::io::Read;
 use std::net::TcpStream;
@@ -233,5 +233,53 @@ fn a_large_transfer_takes_no_memory_beyond_its_buffer() {
         assert_eq!(session.wait(get).status, 0);
         let grown = peak_memory(&session) - before;
         assert!(grown < (SIZE as u64 >> 20) + 64, "grew by {grown} MiB");
+    });
+}
+
+#[test]
+fn short_reads_that_nobody_takes_pile_up_in_no_memory() {
+    const READS: u64 = 192;
+    both_ways(|daemon| {
+        let (mut session, mut lanes, context, queue) = open(daemon);
+        // Out of order: nothing but memory holds a read back.
+        let many = session.queue(context, 3);
+        let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
+        let bytes = pattern(BULK_CHUNK);
+        let put = session.enqueue(
+            queue,
+            &[],
+            write(buffer, linear(0, BULK_CHUNK as u64), None),
+        );
+        upload(&mut lanes, put, &bytes, false);
+        assert_eq!(session.wait(put).status, 0);
+        let before = peak_memory(&session);
+        let gets: Vec<u64> = (0..READS)
+            .map(|_| {
+                let all = read(buffer, linear(0, BULK_CHUNK as u64), true);
+                session.enqueue(many, &[], all)
+            })
+            .collect();
+        // The device has come past those that it was given.
+        for _ in 0..10 {
+            let behind = session.write(queue, &[], buffer, 0, &bytes[..4]);
+            assert_eq!(session.wait(behind).status, 0);
+        }
+        let mut missing: std::collections::HashSet<u64> = gets.iter().copied().collect();
+        let mut got = vec![0; BULK_CHUNK];
+        while !missing.is_empty() {
+            let (header, lane) = next_header(&mut lanes);
+            if header.kind == Bulk::Credit {
+                continue;
+            }
+            assert_eq!((header.kind, header.offset), (Bulk::Data, 0));
+            assert!(missing.remove(&header.transfer.0));
+            lanes[lane].read_exact(&mut got).unwrap();
+            assert!(got == bytes);
+        }
+        for get in gets {
+            assert_eq!(session.wait(get).status, 0);
+        }
+        let grown = peak_memory(&session) - before;
+        assert!(grown < 64, "grew by {grown} MiB");
     });
 }

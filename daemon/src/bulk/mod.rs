@@ -173,8 +173,10 @@ pub(crate) fn read(
         staged::read(transfer);
         return Ok(false);
     }
-    if transfer.far.is_none() && short::is_short(&region) {
-        return short::read(transfer, waits).map(|()| true);
+    if transfer.far.is_none()
+        && let Some(room) = short::room(&shared.bulk.blocks, &region)
+    {
+        return short::read(transfer, room, waits).map(|()| true);
     }
     direct::read(transfer, waits).map(|()| false)
 }

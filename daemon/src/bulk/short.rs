@@ -2,7 +2,8 @@
 //! where a lane sends it.
 //!
 //! A mapping saves that copy, and costs a second driver command behind the sending, which for one chunk is
-//! more. Invariant: the bytes are in the lanes' queue before the command ends.
+//! more. Invariant: the bytes are in the lanes' queue before the command ends; what the driver fills and what
+//! waits there is [`MOST`] bytes at most, for nothing else holds the client to what its lanes can carry.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,22 +15,30 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
 use super::Transfer;
+use crate::runtime::block::{Block, Blocks};
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::host::Host;
 use crate::worker::session::run::watch;
 
-/// Whether a read of these bytes for the client is short.
-pub(super) fn is_short(region: &Region) -> bool {
-    region.packed_length() <= BULK_CHUNK as u64
+/// Bytes of a session's short reads that were begun and not sent.
+const MOST: usize = 16 << 20;
+
+/// Memory for such a read for the client. `None`: it is not short, or there is no room; then it goes
+/// through a mapping, which takes none.
+pub(super) fn room(blocks: &Blocks, region: &Region) -> Option<Block> {
+    let length = region.packed_length();
+    if length > BULK_CHUNK as u64 {
+        return None;
+    }
+    blocks.take_within(MOST, length as usize)
 }
 
-/// Enqueues a read.
+/// Enqueues a read into `room`.
 ///
 /// # Errors
 /// What the driver says.
-pub(super) fn read(transfer: Transfer, waits: &WaitList<'_>) -> Result<(), Status> {
-    let length = transfer.region.packed_length() as usize;
-    let target = Host::Block(transfer.shared.bulk.blocks.take(length));
+pub(super) fn read(transfer: Transfer, room: Block, waits: &WaitList<'_>) -> Result<(), Status> {
+    let target = Host::Block(room);
     let queue = transfer.queue.native()?;
     let memory = transfer.memory.native()?;
     let event = queue.read(memory, &transfer.region, target, 0, waits)?;

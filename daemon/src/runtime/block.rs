@@ -1,6 +1,7 @@
 //! Host memory for one transfer at a time, used again: fresh pages cost as much as copying into them.
 //!
-//! What it is not: pinned. Invariant: a block is one holder's alone, and what lies spare is bounded.
+//! What it is not: pinned. Invariant: a block is one holder's alone; what lies spare is bounded, and so is
+//! what was taken [within a bound](Blocks::take_within).
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,31 +13,62 @@ const MOST_SPARE: usize = 4 << 20;
 
 /// Where blocks come from and go to.
 #[derive(Debug, Default)]
-pub struct Blocks(Arc<Mutex<Vec<Vec<u8>>>>);
+pub struct Blocks(Arc<Mutex<Pool>>);
+
+#[derive(Debug, Default)]
+struct Pool {
+    spare: Vec<Vec<u8>>,
+    // Bytes of the blocks that were taken within a bound and are not back.
+    bounded: usize,
+}
 
 /// Memory of its holder's; its first contents are anybody's bytes of this session.
 #[derive(Debug)]
 pub struct Block {
     bytes: Vec<u8>,
     length: usize,
-    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    // What it counts for among those with a bound.
+    counted: usize,
+    home: Arc<Mutex<Pool>>,
 }
 
 impl Blocks {
     /// A block of `length` bytes.
     #[must_use]
     pub fn take(&self, length: usize) -> Block {
-        let mut spare = self.0.lock();
-        // One of its size: a large one for few bytes would be missed.
-        let fits = |bytes: &Vec<u8>| (length..=2 * length).contains(&bytes.len());
-        let place = spare.iter().position(fits);
-        let found = place.map(|place| spare.swap_remove(place));
-        drop(spare);
+        let found = self.0.lock().find(length);
+        self.block(found, length, 0)
+    }
+
+    /// The same, unless more than `most` bytes would then be out that were taken so.
+    #[must_use]
+    pub fn take_within(&self, most: usize, length: usize) -> Option<Block> {
+        let mut pool = self.0.lock();
+        if pool.bounded + length > most {
+            return None;
+        }
+        pool.bounded += length;
+        let found = pool.find(length);
+        drop(pool);
+        Some(self.block(found, length, length))
+    }
+
+    fn block(&self, found: Option<Vec<u8>>, length: usize, counted: usize) -> Block {
         Block {
             bytes: found.unwrap_or_else(|| vec![0; length]),
             length,
-            spare: Arc::clone(&self.0),
+            counted,
+            home: Arc::clone(&self.0),
         }
+    }
+}
+
+impl Pool {
+    fn find(&mut self, length: usize) -> Option<Vec<u8>> {
+        // One of its size: a large one for few bytes would be missed.
+        let fits = |bytes: &Vec<u8>| (length..=2 * length).contains(&bytes.len());
+        let place = self.spare.iter().position(fits)?;
+        Some(self.spare.swap_remove(place))
     }
 }
 
@@ -54,10 +86,11 @@ impl AsMut<[u8]> for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let mut spare = self.spare.lock();
-        let kept: usize = spare.iter().map(Vec::len).sum();
+        let mut pool = self.home.lock();
+        pool.bounded -= self.counted;
+        let kept: usize = pool.spare.iter().map(Vec::len).sum();
         if kept + self.bytes.len() <= MOST_SPARE {
-            spare.push(std::mem::take(&mut self.bytes));
+            pool.spare.push(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -77,7 +110,19 @@ mod tests {
         drop((small, large));
         let many: Vec<_> = (0..10).map(|_| blocks.take(1 << 20)).collect();
         drop(many);
-        let kept: usize = blocks.0.lock().iter().map(Vec::len).sum();
+        let kept: usize = blocks.0.lock().spare.iter().map(Vec::len).sum();
         assert!(kept <= MOST_SPARE);
+    }
+    #[test]
+    fn what_is_taken_within_a_bound_counts_until_it_is_back() {
+        let blocks = Blocks::default();
+        let all: Vec<_> = (0..4).map(|_| blocks.take_within(100, 25)).collect();
+        assert!(all.iter().all(Option::is_some));
+        assert!(blocks.take_within(100, 1).is_none());
+        let other = blocks.take(50);
+        drop(all);
+        assert!(blocks.take_within(100, 100).is_some());
+        drop(other);
+        assert_eq!(blocks.0.lock().bounded, 0);
     }
 }

@@ -48,6 +48,11 @@ pub fn upload(lanes: &mut [TcpStream], transfer: u64, bytes: &[u8], odd: bool) {
 
 /// The next header on any of the lanes.
 pub fn next_word(lanes: &mut [TcpStream]) -> Header {
+    next_header(lanes).0
+}
+
+/// The same, and on which.
+pub fn next_header(lanes: &mut [TcpStream]) -> (Header, usize) {
     use rustix::event::{PollFd, PollFlags, poll};
     let mut fds: Vec<_> = lanes
         .iter()
@@ -56,10 +61,10 @@ pub fn next_word(lanes: &mut [TcpStream]) -> Header {
     let limit = super::LIMIT.try_into().unwrap();
     assert!(
         poll(&mut fds, Some(&limit)).unwrap() > 0,
-        "no word from the worker"
+        "nothing from the worker"
     );
     let ready = fds.iter().position(|f| !f.revents().is_empty()).unwrap();
-    bulk_header(&mut lanes[ready])
+    (bulk_header(&mut lanes[ready]), ready)
 }
 
 /// Takes the bytes of a read off the lanes.
@@ -67,18 +72,7 @@ pub fn download(lanes: &mut [TcpStream], transfer: u64, length: usize) -> Vec<u8
     let mut bytes = vec![0; length];
     let mut missing = length;
     while missing > 0 {
-        use rustix::event::{PollFd, PollFlags, poll};
-        let mut fds: Vec<_> = lanes
-            .iter()
-            .map(|l| PollFd::new(l, PollFlags::IN))
-            .collect();
-        let limit = super::LIMIT.try_into().unwrap();
-        assert!(
-            poll(&mut fds, Some(&limit)).unwrap() > 0,
-            "no bytes from the worker"
-        );
-        let ready = fds.iter().position(|f| !f.revents().is_empty()).unwrap();
-        let header = bulk_header(&mut lanes[ready]);
+        let (header, ready) = next_header(lanes);
         if header.kind == Bulk::Credit {
             // The last one of an upload before, passed by on another lane.
             continue;
