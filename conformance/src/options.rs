@@ -61,6 +61,10 @@ pub(crate) struct Options {
     #[arg(long = "mode", value_enum, value_name = "MODE")]
     pub(crate) modes: Vec<Mode>,
 
+    /// What carries commands to the nodes (`faults` has cases of both in any case).
+    #[arg(long, value_enum, default_value = "direct")]
+    pub(crate) carrier: Carrier,
+
     /// How many nodes the modes of several nodes have.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=16))]
     pub(crate) nodes: u8,
@@ -93,6 +97,15 @@ pub(crate) struct Options {
         value_name = "DIR"
     )]
     out: PathBuf,
+}
+
+/// The client's setting of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Carrier {
+    /// Length-prefixed messages on a socket.
+    Direct,
+    /// A gRPC stream.
+    Grpc,
 }
 
 /// How much random suites do.

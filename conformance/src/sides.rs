@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::daemon::Daemon;
 use crate::mode::Mode;
-use crate::options::{Effort, Options};
+use crate::options::{Carrier, Effort, Options};
 use crate::process::{self, Finished};
 use crate::{SetupError, io_error};
 
@@ -93,6 +94,9 @@ pub(crate) struct Sides {
     causeway: Target,
     scratch: TempDir,
     limit: Duration,
+    carrier: Carrier,
+    // The client's `servers.toml`, where it needs one.
+    configuration: Mutex<Option<PathBuf>>,
     /// See `--against-spec`.
     pub(crate) against_spec: bool,
     /// How much random suites do.
@@ -158,6 +162,8 @@ impl Sides {
             causeway,
             scratch,
             limit: options.limit(),
+            carrier: options.carrier,
+            configuration: Mutex::default(),
             against_spec: options.against_spec,
             effort: options.effort(),
             mode: Mode::Plain,
@@ -220,6 +226,8 @@ impl Sides {
             causeway,
             scratch,
             limit: self.limit,
+            carrier: self.carrier,
+            configuration: Mutex::default(),
             against_spec: self.against_spec,
             effort: self.effort,
             mode: self.mode,
@@ -288,18 +296,36 @@ impl Sides {
             }
             (Side::Causeway, Target::Own { daemons, vendors }) => {
                 let addresses: Result<Vec<_>, _> = daemons.iter().map(Daemon::address).collect();
-                command
-                    .env("OCL_ICD_VENDORS", with_slash(vendors))
-                    .env("CAUSEWAY_SERVERS", addresses?.join(","));
+                command.env("OCL_ICD_VENDORS", with_slash(vendors));
+                self.configure(&mut command, &addresses?.join(","))?;
             }
             (Side::Causeway, Target::Given { address, vendors }) => {
-                command
-                    .env("OCL_ICD_VENDORS", with_slash(vendors))
-                    .env("CAUSEWAY_SERVERS", address);
+                command.env("OCL_ICD_VENDORS", with_slash(vendors));
+                self.configure(&mut command, address)?;
             }
         }
         process::run(&mut command, launch.limit.unwrap_or(self.limit))
             .map_err(io_error(format!("cannot run {}", launch.program.display())))
+    }
+
+    // Tells the client of the nodes.
+    fn configure(&self, command: &mut Command, addresses: &str) -> Result<(), SetupError> {
+        if self.carrier == Carrier::Direct {
+            command.env("CAUSEWAY_SERVERS", addresses);
+            return Ok(());
+        }
+        let mut configuration = self.configuration.lock();
+        if configuration.is_none() {
+            let servers = addresses.split(',').map(|address| {
+                format!("[[server]]\naddress = \"{address}\"\ncarrier = \"grpc\"\n")
+            });
+            let file = self.scratch.path().join("servers.toml");
+            fs::write(&file, servers.collect::<String>())
+                .map_err(io_error(format!("cannot write {}", file.display())))?;
+            *configuration = Some(file);
+        }
+        command.envs(configuration.iter().map(|file| ("CAUSEWAY_CONFIG", file)));
+        Ok(())
     }
 
     /// Whether the second side is Causeway at all.
