@@ -8,8 +8,8 @@
 /// Bytes of a ring: little enough to stay in a processor's own cache.
 pub(crate) const CAPACITY: usize = 2 << 20;
 
-/// The most that is copied before the other side hears of it.
-const LONGEST: usize = 256 << 10;
+/// The most that is copied before the other side hears of it: it has never long to look.
+const LONGEST: usize = 64 << 10;
 
 /// The least that a sender copies at a time, if there is more: the other side begins early.
 pub(crate) const SHORTEST: usize = 32 << 10;
@@ -75,7 +75,11 @@ mod tests {
 
         #[test]
         fn what_goes_in_comes_out_in_order(
-            start: u64, steps in proptest::collection::vec((any::<bool>(), 1usize..2 * LONGEST), 1..40),
+            start: u64,
+            // Mostly sent, so that the ring becomes full.
+            steps in proptest::collection::vec(
+                (proptest::bool::weighted(0.8), 1usize..2 * LONGEST), 1..120,
+            ),
         ) {
             let mut ring = vec![0u8; CAPACITY];
             let (mut head, mut tail) = (start, start);
@@ -125,8 +129,8 @@ mod tests {
     fn steps_grow_to_a_bound() {
         let steps: Vec<_> =
             std::iter::successors(Some(next_step(0)), |last| Some(next_step(*last)))
-                .take(5)
+                .take(3)
                 .collect();
-        assert_eq!(steps, [32 << 10, 64 << 10, 128 << 10, 256 << 10, 256 << 10]);
+        assert_eq!(steps, [32 << 10, 64 << 10, 64 << 10]);
     }
 }

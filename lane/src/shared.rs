@@ -1,11 +1,12 @@
 //! A stream through shared memory: one ring to send into, one to receive from.
 //!
 //! One thread at a time sends, one receives. Each copies what there is room or bytes for, says how far it
-//! is, and goes on; so both ends copy at the same time. Who has nothing to do looks a little while, then
-//! says that it sleeps and waits for its bell; so an idle lane costs nothing.
+//! is, and goes on; so both ends copy at the same time. Who has nothing to do looks a little while, a longer
+//! one amid a transfer, and offers its core to others between two looks: the other end may be on the same.
+//! Then it says that it sleeps and waits for its bell; so an idle lane costs nothing.
 //!
 //! Invariant: after [`Shared::shut_down`], and when the other process is gone, nobody stays inside longer
-//! than one step's copy takes.
+//! than a look and one step's copy take.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -19,8 +20,11 @@ use crate::bell::Bell;
 use crate::memory::{Memory, Which};
 use crate::ring::{self, Impossible};
 
-/// So long it is looked whether the other side goes on, before sleeping: less than a wake-up takes.
+/// So long it is looked for something new, before sleeping: less than a wake-up takes.
 const LOOK: Duration = Duration::from_micros(25);
+
+/// So long it is looked for more of what has begun: some wake-ups, so that both ends stay awake while they copy.
+const LOOK_FOR_MORE: Duration = Duration::from_micros(200);
 
 static CARRIED: AtomicU64 = AtomicU64::new(0);
 
@@ -101,7 +105,7 @@ impl Shared {
             let span = room(*head, left.min(step)).map_err(nonsense)?;
             if span.length == 0 {
                 let has_room = || Ok(room(*head, 1)?.length > 0);
-                if !self.wait(control.sender_sleeps, bell, has_room)? {
+                if !self.wait(LOOK_FOR_MORE, control.sender_sleeps, bell, has_room)? {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
                 continue;
@@ -132,6 +136,21 @@ impl Shared {
         length: usize,
         caching: Caching,
     ) -> io::Result<usize> {
+        // SAFETY: the caller's word.
+        unsafe { self.receive_within(LOOK, to, length, caching) }
+    }
+
+    /// [`Shared::receive_some`], which looks so long before it sleeps.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn receive_within(
+        &self,
+        look: Duration,
+        to: *mut u8,
+        length: usize,
+        caching: Caching,
+    ) -> io::Result<usize> {
         let End {
             which,
             position,
@@ -150,7 +169,7 @@ impl Shared {
                 break span;
             }
             let has_bytes = || Ok(content(*tail, 1)?.length > 0);
-            if !self.wait(control.receiver_sleeps, bell, has_bytes)? {
+            if !self.wait(look, control.receiver_sleeps, bell, has_bytes)? {
                 return Ok(0);
             }
         };
@@ -183,7 +202,7 @@ impl Shared {
     ) -> io::Result<()> {
         while length > 0 {
             // SAFETY: the caller's memory, of which `length` bytes are left from `to` on.
-            let got = unsafe { self.receive_some(to, length, caching)? };
+            let got = unsafe { self.receive_within(LOOK_FOR_MORE, to, length, caching)? };
             if got == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -212,12 +231,13 @@ impl Shared {
     /// Waits until `ready` may hold; false when it does not and nobody is left to make it so.
     fn wait(
         &self,
+        look: Duration,
         sleeps: &AtomicU32,
         bell: &Bell,
         ready: impl Fn() -> Result<bool, Impossible>,
     ) -> io::Result<bool> {
         let begun = Instant::now();
-        while begun.elapsed() < patience() {
+        while may_look() && begun.elapsed() < look {
             for _ in 0..16 {
                 if ready().map_err(nonsense)? {
                     return Ok(true);
@@ -225,6 +245,7 @@ impl Shared {
                 std::hint::spin_loop();
             }
             self.check_open()?;
+            std::thread::yield_now();
         }
         sleeps.store(1, Ordering::Relaxed);
         // Either the other side sees that we sleep, or we see what it has done: see `tell`.
@@ -253,11 +274,11 @@ fn nonsense(error: Impossible) -> io::Error {
 }
 
 // With one processor whoever looks keeps the other side from going on.
-fn patience() -> Duration {
-    static PATIENCE: OnceLock<Duration> = OnceLock::new();
-    *PATIENCE.get_or_init(|| match std::thread::available_parallelism() {
-        Ok(processors) if processors.get() > 1 => LOOK,
-        _ => Duration::ZERO,
+fn may_look() -> bool {
+    static MAY_LOOK: OnceLock<bool> = OnceLock::new();
+    *MAY_LOOK.get_or_init(|| {
+        let processors = std::thread::available_parallelism();
+        processors.is_ok_and(|processors| processors.get() > 1)
     })
 }
 
