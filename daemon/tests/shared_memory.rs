@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -167,8 +167,39 @@ fn unfit_memory_is_refused_and_the_session_goes_on() {
     hand(&socket, &[&good, &bell]);
     let mut answer = [0];
     (&socket).read_exact(&mut answer).unwrap();
+    (&socket).write_all(b"G").unwrap();
     rustix::io::pwrite(&good, &[0xff; 4096], 0).unwrap();
     (&socket).write_all(&[0]).unwrap();
     assert!(matches!((&socket).read(&mut answer), Ok(0) | Err(_)));
+    session.ping();
+}
+
+// A client that gives up while the worker takes its memory, and goes on over TCP.
+#[test]
+fn memory_that_is_given_up_half_way_takes_nothing_with_it() {
+    let daemon = Daemon::start();
+    let mut session = daemon.session();
+    let fit = memory(2 * (4096 + (2 << 20)), SealFlags::SHRINK | SealFlags::GROW);
+    let context = session.context();
+    let queue = session.queue(context, 0);
+    let buffer = session.buffer(context, LENGTH as u64, &[]);
+    let half_way = |session: &Session| {
+        let bell = OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
+        let socket = session.connect(Purpose::SharedBulk, 0, true).unwrap();
+        hand(&socket, &[&fit, &bell]);
+        (&socket).read_exact(&mut [0]).unwrap();
+        socket
+    };
+    // Once it ends, and its place is free again; once it stays without a word while the transfer runs.
+    let ended = half_way(&session);
+    ended.shutdown(Shutdown::Write).unwrap();
+    assert_eq!((&ended).read(&mut [0]).unwrap(), 0);
+    let silent = half_way(&session);
+    let put = session.enqueue(queue, &[], write(buffer, linear(0, LENGTH as u64), None));
+    let socket = session.connect(Purpose::Bulk, 0, false).unwrap();
+    let lane = Arc::new(Stream::Tcp(socket));
+    within_limit(&lane, move |lane| upload(lane, put, &pattern(LENGTH)));
+    assert_eq!(session.wait(put).status, 0);
+    drop(silent);
     session.ping();
 }

@@ -1,9 +1,11 @@
 //! How the memory gets from who makes it to the other process.
 //!
 //! On a Unix socket where both have proved the session's secret the maker sends one byte with two
-//! descriptors, the memory and a second socket; the other answers with one byte when it has mapped it. From
-//! then on the two sockets are the rings' bells, and nothing else goes over them. Invariant: what is not fit
-//! to be mapped without risk is refused, and descriptors that come uncalled for are closed.
+//! descriptors, the memory and a second socket; the other answers with one byte when it has mapped it; the
+//! maker says with a third that there is a lane. From then on the two sockets are the rings' bells, and
+//! nothing else goes over them. Invariants: what is not fit to be mapped without risk is refused, and
+//! descriptors that come uncalled for are closed. Nobody has a lane that its maker has given up; the other way
+//! round, where who takes it gives up while the maker says its last word, the maker's stream ends at once.
 #![forbid(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,6 +25,7 @@ use crate::shared::Shared;
 
 const HERE: u8 = b'M';
 const TAKEN: u8 = b'T';
+const GO: u8 = b'G';
 /// The memory and a bell.
 const DESCRIPTORS: usize = 2;
 
@@ -55,12 +58,13 @@ pub fn offer(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
     .map_err(io::Error::from)?;
     limit(&socket, Some(deadline))?;
     send(&socket, [made.as_fd(), theirs.as_fd()])?;
-    let mut answer = [0];
-    let got = retry(|| rustix::io::read(&socket, &mut answer))?;
-    if got != 1 || answer != [TAKEN] {
-        return Err(NotShared::Nothing);
-    }
+    hear(&socket, TAKEN, deadline)?;
     limit(&socket, None)?;
+    if Instant::now() >= deadline {
+        return Err(NotShared::System(io::ErrorKind::TimedOut.into()));
+    }
+    // The last that can fail: who has heard it has a lane, and so have we.
+    say(&socket, GO)?;
     Ok(Shared::new(
         memory,
         Which::FromMaker,
@@ -69,10 +73,11 @@ pub fn offer(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
     ))
 }
 
-/// Takes the memory that the other end of `socket` [offers](offer).
+/// Takes the memory that the other end of `socket` [offers](offer). The deadline should be later than that
+/// end's, which then is the one to give up.
 ///
 /// # Errors
-/// [`NotShared`]; the socket is closed.
+/// [`NotShared`]; the socket is closed. Nothing has gone into the memory.
 pub fn accept(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
     limit(&socket, Some(deadline))?;
     let (made, bell) = receive(&socket)?;
@@ -82,8 +87,9 @@ pub fn accept(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
         return Err(NotShared::Nothing);
     }
     rustix::io::ioctl_fionbio(&bell, false).map_err(io::Error::from)?;
+    say(&socket, TAKEN)?;
+    hear(&socket, GO, deadline)?;
     limit(&socket, None)?;
-    retry(|| rustix::net::send(&socket, &[TAKEN], SendFlags::NOSIGNAL))?;
     Ok(Shared::new(
         memory,
         Which::ToMaker,
@@ -101,6 +107,19 @@ fn limit(socket: &OwnedFd, deadline: Option<Instant>) -> io::Result<()> {
         sockopt::set_socket_timeout(socket, timeout, left)?;
     }
     Ok(())
+}
+
+fn say(socket: &OwnedFd, word: u8) -> io::Result<()> {
+    retry(|| rustix::net::send(socket, &[word], SendFlags::NOSIGNAL)).map(drop)
+}
+
+fn hear(socket: &OwnedFd, word: u8, deadline: Instant) -> Result<(), NotShared> {
+    limit(socket, Some(deadline))?;
+    let mut heard = [0];
+    match retry(|| rustix::io::read(socket, &mut heard))? {
+        1 if heard == [word] => Ok(()),
+        _ => Err(NotShared::Nothing),
+    }
 }
 
 fn send(
@@ -140,5 +159,71 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
             Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
             other => return Ok(other?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::thread::JoinHandle;
+    use std::time::Duration;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    // An end that takes, by then, and one that has offered memory to it and knows that it was mapped.
+    fn half_way(deadline: Instant) -> (UnixStream, JoinHandle<Result<Shared, NotShared>>) {
+        let (mut maker, taker) = UnixStream::pair().unwrap();
+        maker.set_read_timeout(Some(LIMIT)).unwrap();
+        let taking = std::thread::spawn(move || accept(taker.into(), deadline));
+        let (_memory, made) = Memory::make().unwrap();
+        let (_bell, theirs) = UnixStream::pair().unwrap();
+        let socket = OwnedFd::from(maker.try_clone().unwrap());
+        send(&socket, [made.as_fd(), theirs.as_fd()]).unwrap();
+        let mut taken = [0];
+        maker.read_exact(&mut taken).unwrap();
+        assert_eq!(taken, [TAKEN]);
+        (maker, taking)
+    }
+
+    #[test]
+    fn who_takes_has_a_lane_only_once_the_maker_says_so() {
+        let (mut maker, taking) = half_way(Instant::now() + LIMIT);
+        maker.write_all(&[GO]).unwrap();
+        taking.join().unwrap().unwrap();
+        for said in [&b""[..], &[0], &[TAKEN]] {
+            let (mut maker, taking) = half_way(Instant::now() + LIMIT);
+            maker.write_all(said).unwrap();
+            drop(maker);
+            assert!(taking.join().unwrap().is_err(), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_maker_that_says_nothing_is_not_waited_for() {
+        let (mut maker, taking) = half_way(Instant::now() + Duration::from_millis(100));
+        let error = taking.join().unwrap().unwrap_err();
+        assert!(
+            matches!(&error, NotShared::System(error) if error.kind() == io::ErrorKind::TimedOut),
+            "{error}"
+        );
+        // And hears of it: it can go another way.
+        assert_eq!(maker.read(&mut [0]).unwrap(), 0);
+        assert!(maker.write_all(&[GO]).is_err());
+    }
+
+    #[test]
+    fn a_maker_whose_time_is_over_says_no_more() {
+        let (maker, mut taker) = UnixStream::pair().unwrap();
+        taker.set_read_timeout(Some(LIMIT)).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(100);
+        let offering = std::thread::spawn(move || offer(maker.into(), deadline));
+        let memory = receive(&OwnedFd::from(taker.try_clone().unwrap()));
+        memory.unwrap();
+        assert!(offering.join().unwrap().is_err());
+        // Too late.
+        assert!(taker.write_all(&[TAKEN]).is_err());
+        assert_eq!(taker.read(&mut [0]).unwrap(), 0);
     }
 }

@@ -45,6 +45,8 @@ pub enum Unfit {
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: NonNull<u8>,
+    /// Who has mapped it: a child of `fork` has not.
+    process: u32,
 }
 
 // SAFETY: an address of memory that stays mapped; what is done there is atomic or a raw copy.
@@ -119,7 +121,10 @@ impl Memory {
             )?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mapped = Memory { base };
+        let mapped = Memory {
+            base,
+            process: std::process::id(),
+        };
         // A child of `fork` must not find our rings; where that is not to be had it leaves them alone.
         // SAFETY: the mapping is ours, and only a child misses it.
         let _ = unsafe {
@@ -187,6 +192,10 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        // A child of `fork` may have something else at that address.
+        if self.process != std::process::id() {
+            return;
+        }
         // SAFETY: our mapping, which nobody uses any more; unmapping what was mapped does not fail.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), LENGTH) };
     }
@@ -267,6 +276,34 @@ mod tests {
                 .load(std::sync::atomic::Ordering::Acquire);
             assert_eq!(head, 9);
         }
+    }
+
+    #[test]
+    fn a_child_of_fork_leaves_alone_what_is_not_mapped_there() {
+        let (memory, _made) = Memory::make().unwrap();
+        // SAFETY: the child makes system calls only, and leaves by one.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let at = memory.base.as_ptr();
+            // SAFETY: no mapping is replaced.
+            let own = unsafe { rustix::mm::mmap_anonymous(at.cast(), LENGTH, protection, flags) };
+            drop(memory);
+            // SAFETY: the pages of the mapping just made, if it was; `msync` says whether they are there.
+            let there = unsafe { libc::msync(at.cast(), LENGTH, libc::MS_ASYNC) } == 0;
+            let code = i32::from(own.is_err()) + 2 * i32::from(!there);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child; the status is a local.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+            "{status}"
+        );
     }
 
     fn memfd(length: u64, seals: SealFlags) -> OwnedFd {

@@ -16,11 +16,13 @@ pub enum WireVersion {
     V3 = 3,
     /// 2026-11: commands whose end nobody looks at.
     V4 = 4,
+    /// 2026-11: who makes shared memory has the last word on it.
+    V5 = 5,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V4;
+    pub const CURRENT: WireVersion = WireVersion::V5;
 
     /// Its number.
     #[must_use]
