@@ -1,7 +1,9 @@
 //! One bulk connection: a thread that reads it and one that writes it.
 //!
-//! Invariant: the reading thread never waits for anything but its stream, because no byte was granted
-//! that has no place yet; so what is on the wire can always be taken off it.
+//! Invariant: the reading thread waits for nothing that needs more bytes from the wire, because none was
+//! granted that has no place yet; so what is there can always be taken off. Besides its stream it waits for
+//! locks that are held for a moment, and for the driver where it gives that the last byte of a write (an
+//! enqueue and its flush, which by OpenCL's rules wait for no other command).
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
