@@ -463,8 +463,11 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The child of a fork must leave the parent's sockets alone, and its locks too.
-        if !fork::is_child() {
+        // The child of a fork must leave the parent's sockets alone, and its locks too; nor may it drop
+        // what is shared with threads that it does not have, or mapped where it has something else.
+        if fork::is_child() {
+            std::mem::forget(Arc::clone(&self.core));
+        } else {
             self.core.fail("the session was closed".to_owned());
         }
     }

@@ -62,6 +62,11 @@ impl Door {
         Ok(stream)
     }
 
+    /// Whether there may be memory to share with the node.
+    pub(super) fn shares_memory(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// Opens a lane through shared memory: proves the secret over a Unix socket, both ways, and hands the
     /// memory over.
     ///

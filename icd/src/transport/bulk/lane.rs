@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use causeway_lane::Stream;
@@ -56,51 +57,64 @@ impl Lane {
 }
 
 /// Opens the session's lanes, on a thread of its own. The first must open; others that the node does
-/// not want are done without. `ahead`: no transfer waits for them yet, and until one does they are no loss.
-pub(super) fn open_all(core: &Arc<Core>, mut ahead: bool) {
+/// not want, or for which there are no threads, are done without. `ahead`: no transfer waits for them yet, and until one does they are no loss.
+pub(super) fn open_all(core: &Arc<Core>, ahead: bool) {
     let opener = Arc::clone(core);
     let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
-        if open_shared(&opener) {
-            return;
-        }
-        let mut lane = 0;
-        while lane < opener.bulk.lane_count {
-            match open(&opener, lane as u8) {
-                Ok(()) => lane += 1,
-                Err(WireError::Refused { reason, .. }) if lane > 0 => {
-                    tracing::debug!(lane, reason, "bulk lane refused");
-                    return;
-                }
-                Err(error) if std::mem::take(&mut ahead) => {
-                    tracing::debug!(lane, %error, "no bulk connection ahead of need");
-                    if opener.bulk.spare_lane(lane) {
-                        return;
-                    }
-                    // A transfer has come meanwhile: once more.
-                }
-                Err(error) => return opener.fail(format!("no bulk connection: {error}")),
-            }
+        if !open_shared(&opener) {
+            open_tcp(&opener, ahead);
         }
     });
     if let Err(error) = started {
+        if ahead && core.bulk.spare_lane(0) {
+            tracing::debug!(%error, "no thread for bulk connections ahead of need");
+            return;
+        }
         core.fail(format!("no thread for bulk connections: {error}"));
+    }
+}
+
+fn open_tcp(core: &Arc<Core>, mut ahead: bool) {
+    let mut lane = 0;
+    while lane < core.bulk.lane_count {
+        match open(core, lane as u8) {
+            Ok(()) => lane += 1,
+            Err(WireError::Refused { reason, .. }) if lane > 0 => {
+                tracing::debug!(lane, reason, "bulk lane refused");
+                return;
+            }
+            Err(error) if std::mem::take(&mut ahead) => {
+                tracing::debug!(lane, %error, "no bulk connection ahead of need");
+                if core.bulk.spare_lane(lane) {
+                    return;
+                }
+                // A transfer has come meanwhile: once more.
+            }
+            Err(error) => return core.fail(format!("no bulk connection: {error}")),
+        }
     }
 }
 
 // Opens lanes through shared memory, as many as there are processors to copy at both ends. False if there
 // is none; why, nobody needs to know but who looks for it.
 fn open_shared(core: &Arc<Core>) -> bool {
+    if !core.bulk.door.shares_memory() {
+        return false;
+    }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let lanes = core.bulk.lane_count.min(processors as u32 / 2).max(1);
     for lane in 0..lanes {
-        let opened = core
-            .bulk
-            .door
-            .open_shared(lane as u8, Instant::now() + OPEN_LIMIT)
-            .and_then(|shared| start(core, Stream::Shared(shared)));
-        if let Err(error) = opened {
-            tracing::debug!(lane, %error, "no memory is shared");
-            return lane > 0;
+        let opened = Crew::start(core).and_then(|crew| {
+            let deadline = Instant::now() + OPEN_LIMIT;
+            let shared = core.bulk.door.open_shared(lane as u8, deadline)?;
+            Ok((crew, shared))
+        });
+        match opened {
+            Ok((crew, shared)) => crew.take(core, Stream::Shared(shared)),
+            Err(error) => {
+                tracing::debug!(lane, %error, "no memory is shared");
+                return lane > 0;
+            }
         }
     }
     tracing::debug!(lanes, "bulk goes through shared memory");
@@ -108,44 +122,77 @@ fn open_shared(core: &Arc<Core>) -> bool {
 }
 
 fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
+    let crew = Crew::start(core)?;
     let deadline = Instant::now() + OPEN_LIMIT;
     let socket = core.bulk.door.open(Purpose::Bulk, lane, deadline)?;
-    start(core, Stream::Tcp(socket))
+    crew.take(core, Stream::Tcp(socket));
+    Ok(())
 }
 
-// Starts the threads of a lane.
-fn start(core: &Arc<Core>, stream: Stream) -> Result<(), WireError> {
-    let lane = Arc::new(Lane {
-        stream,
-        writing: Mutex::default(),
-    });
-    {
-        let mut state = core.bulk.state.lock();
-        if state.table.is_closed() {
-            lane.stream().shut_down();
-            return Ok(());
-        }
-        state.lanes.push(Arc::clone(&lane));
+// The threads of a lane. They are there before it, and end if it does not come: once it is open the worker
+// sends on it, and what that has sent is lost if nobody reads here.
+struct Crew {
+    reader: Sender<Arc<Lane>>,
+    writer: Sender<Arc<Lane>>,
+}
+
+impl Crew {
+    fn start(core: &Arc<Core>) -> Result<Crew, WireError> {
+        let no_thread = |error: io::Error| WireError::Refused {
+            address: core.bulk.door.address.clone(),
+            reason: format!("this system starts no more threads: {error}"),
+        };
+        let reader = hire(core, "cw-bulk-in", |core, lane| {
+            let reason = read(core, lane.stream());
+            core.fail(reason);
+        });
+        let writer = hire(core, "cw-bulk-out", |core, lane| {
+            if let Err(error) = write(core, lane) {
+                core.fail(plain(&error));
+            }
+        });
+        Ok(Crew {
+            reader: reader.map_err(no_thread)?,
+            writer: writer.map_err(no_thread)?,
+        })
     }
-    let failed = |error: io::Error| WireError::Unreachable {
-        address: core.bulk.door.address.clone(),
-        reason: error.to_string(),
-    };
-    let (reader, reading) = (Arc::clone(core), Arc::clone(&lane));
-    thread::spawn("cw-bulk-in", Stack::Small, move || {
-        let _guard = reader.guard();
-        let reason = read(&reader, reading.stream());
-        reader.fail(reason);
-    })
-    .map_err(failed)?;
-    let writer = Arc::clone(core);
-    thread::spawn("cw-bulk-out", Stack::Small, move || {
-        let _guard = writer.guard();
-        if let Err(error) = write(&writer, &lane) {
-            writer.fail(plain(&error));
+
+    // The lane is there.
+    fn take(self, core: &Core, stream: Stream) {
+        let lane = Arc::new(Lane {
+            stream,
+            writing: Mutex::default(),
+        });
+        {
+            let mut state = core.bulk.state.lock();
+            if state.table.is_closed() {
+                lane.stream().shut_down();
+                return;
+            }
+            state.lanes.push(Arc::clone(&lane));
         }
-    })
-    .map_err(failed)
+        for thread in [self.reader, self.writer] {
+            // It waits for this.
+            let _ = thread.send(Arc::clone(&lane));
+        }
+    }
+}
+
+// A thread that does `work` with the lane that it is given.
+fn hire(
+    core: &Arc<Core>,
+    name: &str,
+    work: impl FnOnce(&Arc<Core>, &Lane) + Send + 'static,
+) -> io::Result<Sender<Arc<Lane>>> {
+    let (sender, lanes) = mpsc::channel();
+    let core = Arc::clone(core);
+    thread::spawn(name, Stack::Small, move || {
+        let _guard = core.guard();
+        if let Ok(lane) = lanes.recv() {
+            work(&core, &lane);
+        }
+    })?;
+    Ok(sender)
 }
 
 // ---- reading -------------------------------------------------------------------
