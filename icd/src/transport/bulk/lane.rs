@@ -184,7 +184,7 @@ fn hire(
     name: &str,
     work: impl FnOnce(&Arc<Core>, &Lane) + Send + 'static,
 ) -> io::Result<Sender<Arc<Lane>>> {
-    let (sender, lanes) = mpsc::channel();
+    let (sender, lanes) = mpsc::channel::<Arc<Lane>>();
     let core = Arc::clone(core);
     thread::spawn(name, Stack::Small, move || {
         let _guard = core.guard();
