@@ -12,6 +12,7 @@ use causeway_proto::id::EventId;
 use causeway_proto::limits::{BULK_CHUNK, EAGER_BYTES};
 use causeway_proto::region::Region;
 use common::bulk::pattern;
+use common::spin::{Spin, TWO_THREADS};
 use common::{Daemon, Session, linear};
 
 // As on a discrete GPU whose driver calls back late.
@@ -140,14 +141,15 @@ fn a_held_write_keeps_its_bytes_and_one_that_fails_throws_them_away() {
 }
 
 #[test]
-fn more_than_the_standing_credit_twice_and_in_parts_close_the_lane_only() {
+fn more_than_the_standing_credit_twice_in_parts_and_few_close_the_lane_only() {
     let daemon = Daemon::start();
     let chunk = pattern(BULK_CHUNK);
     let full = EAGER_BYTES / BULK_CHUNK as u64;
-    let sent: [&(dyn Fn(&mut TcpStream) + Sync); 3] = [
+    let sent: [&(dyn Fn(&mut TcpStream) + Sync); 4] = [
         &|lane| (0..=full).for_each(|transfer| send(lane, 1000 + transfer, 0, &chunk)),
-        &|lane| (0..2).for_each(|_| send(lane, 1000, 0, b"again")),
-        &|lane| send(lane, 1000, 1, b"part"),
+        &|lane| (0..2).for_each(|_| send(lane, 1000, 0, &chunk[..40_000])),
+        &|lane| send(lane, 1000, 1, &chunk[..40_000]),
+        &|lane| send(lane, 1000, 0, b"few"),
     ];
     for send in sent {
         let (mut session, mut lane, ..) = open(&daemon);
@@ -161,5 +163,79 @@ fn more_than_the_standing_credit_twice_and_in_parts_close_the_lane_only() {
             let _ = sender.join();
         });
         session.ping();
+    }
+}
+
+#[test]
+fn bytes_of_a_cancelled_write_that_still_arrive_take_no_credit() {
+    let daemon = Daemon::start();
+    let (mut session, mut lane, context, queue) = open(&daemon);
+    let mut other = session.lane(1);
+    let bytes = pattern(BULK_CHUNK);
+    let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
+    let full = EAGER_BYTES / BULK_CHUNK as u64;
+    let whole = || eager_write(buffer, linear(0, BULK_CHUNK as u64));
+
+    let gate = session.user_event();
+    let doomed: Vec<u64> = (0..full)
+        .map(|_| session.enqueue(queue, &[gate], whole()))
+        .collect();
+    // The last one stops before its last byte.
+    let (last, first) = doomed.split_last().unwrap();
+    first
+        .iter()
+        .for_each(|put| send(&mut lane, *put, 0, &bytes));
+    let header = Header {
+        kind: Bulk::Eager,
+        transfer: EventId(*last),
+        offset: 0,
+        length: BULK_CHUNK as u32,
+    };
+    lane.write_all(&header.encode()).unwrap();
+    lane.write_all(&bytes[1..]).unwrap();
+    for _ in 0..10 {
+        session.ping();
+    }
+    session.set(gate, -1);
+    for put in &doomed {
+        assert_eq!(session.wait(*put).status, -14);
+    }
+
+    let gate = session.user_event();
+    let held: Vec<u64> = (0..full)
+        .map(|_| session.enqueue(queue, &[gate], whole()))
+        .collect();
+    held.iter()
+        .for_each(|put| send(&mut other, *put, 0, &bytes));
+    lane.write_all(&bytes[..1]).unwrap();
+    session.set(gate, 0);
+    for put in held {
+        assert_eq!(session.wait(put).status, 0);
+    }
+    let put = session.enqueue(queue, &[], whole());
+    send(&mut lane, put, 0, &bytes);
+    assert_eq!(session.wait(put).status, 0);
+}
+
+#[test]
+fn more_writes_behind_a_kernel_than_there_is_pinned_memory_carry_their_bytes() {
+    const WRITES: usize = 20;
+    let daemon = Daemon::with(&[STAGED, TWO_THREADS].concat());
+    let (mut session, mut lane, context, queue) = open(&daemon);
+    let bytes = pattern(BULK_CHUNK + WRITES);
+    let spin = Spin::start(&mut session, context, queue);
+    let puts: Vec<(u64, u64)> = (0..WRITES)
+        .map(|n| {
+            let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
+            let whole = eager_write(buffer, linear(0, BULK_CHUNK as u64));
+            let put = session.enqueue(queue, &[], whole);
+            send(&mut lane, put, 0, &bytes[n..][..BULK_CHUNK]);
+            (buffer, put)
+        })
+        .collect();
+    spin.stop(&mut session);
+    for (n, (buffer, put)) in puts.into_iter().enumerate() {
+        assert_eq!(session.wait(put).status, 0);
+        assert!(session.bytes(queue, buffer, 1000, 30_000)[..] == bytes[n + 1000..][..30_000]);
     }
 }

@@ -137,7 +137,7 @@ pub(crate) fn write(
     waits: &WaitList<'_>,
 ) -> Result<Option<Event>, Status> {
     if task.expects == Expects::Eagerly {
-        return shared.bulk.eager.begin(task, memory, region, waits);
+        return shared.bulk.eager.begin(shared, task, memory, region, waits);
     }
     write_granted(shared, task, memory, region, waits).map(|()| None)
 }

@@ -7,6 +7,7 @@ pub mod bulk;
 pub mod cutter;
 mod links;
 pub mod site;
+pub mod spin;
 mod wire;
 
 use std::collections::HashMap;

@@ -13,7 +13,7 @@ use causeway_proto::command::{
     WriteBuffer, enqueue,
 };
 use causeway_proto::id::{EventId, KernelId, LinkId, MemoryId};
-use causeway_proto::limits::{BULK_CHUNK, MAX_LIST};
+use causeway_proto::limits::{BULK_CHUNK, INLINE_PAYLOAD, MAX_LIST};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
@@ -244,11 +244,13 @@ fn write_buffer(write: WriteBuffer, objects: &Objects) -> Result<Prepared, Viola
         } else {
             Expects::ByCredit
         };
-        let length = region.map_or(1, |region| region.packed_length());
-        if write.eager && !(1..=BULK_CHUNK as u64).contains(&length) {
+        let length = region.map(|region| region.packed_length());
+        // Fewer bytes ride in the command; so few eager writes have credit at a time.
+        let is_chunk = |length| length > INLINE_PAYLOAD as u64 && length <= BULK_CHUNK as u64;
+        if write.eager && length.is_ok_and(|length| !is_chunk(length)) {
             return Err(Violation::Malformed("an eager write that is no chunk"));
         }
-        let operation = region.map(|region| match length {
+        let operation = region.map(|region| match region.packed_length() {
             0 => Operation::Marker,
             _ => Operation::BulkWrite { memory, region },
         });
@@ -281,7 +283,6 @@ fn write_buffer(write: WriteBuffer, objects: &Objects) -> Result<Prepared, Viola
 }
 
 fn read_buffer(read: &ReadBuffer, objects: &Objects) -> Result<Prepared, Violation> {
-    use causeway_proto::limits::INLINE_PAYLOAD;
     let memory = find(&objects.memory, MemoryId(read.buffer))?;
     let region = region_of(&memory, read.region.as_ref())?;
     let length = region.map_or(0, |r| r.packed_length());
