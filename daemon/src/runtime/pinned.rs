@@ -18,6 +18,8 @@ use super::queue::{Access, Queue};
 
 const SLAB: usize = 1 << 20;
 const ALIGN: usize = 64;
+/// What the driver has refused is asked of it again after so many chunks came back.
+const PATIENCE: usize = 64;
 /// Chunks of a ring with which one can be filled while another is emptied.
 const BUSY: usize = 2;
 
@@ -162,6 +164,31 @@ struct Chunks {
     most: usize,
     // Came back since the last was added.
     returned: usize,
+    refusals: Refusals,
+}
+
+/// What a driver has refused, and how long ago in chunks that came back.
+#[derive(Debug, Default)]
+struct Refusals {
+    still: usize,
+    said: bool,
+}
+
+impl Refusals {
+    /// Whether it is too early to ask again.
+    fn hold(&self) -> bool {
+        self.still > 0
+    }
+
+    /// Another one. Whether it is the first.
+    fn add(&mut self) -> bool {
+        self.still = PATIENCE;
+        !std::mem::replace(&mut self.said, true)
+    }
+
+    fn returned(&mut self) {
+        self.still = self.still.saturating_sub(1);
+    }
 }
 
 /// A chunk of a ring, back in it when dropped.
@@ -185,14 +212,14 @@ impl Ring {
     }
 
     /// Allocates and maps one more chunk, of the context of the ring's queue; says whether. What the driver
-    /// refuses once is not asked of it again. Blocks. For one thread at a time.
+    /// refuses is asked of it again only after many chunks have come back. Blocks. For one thread at a time.
     ///
     /// # Errors
     /// What the driver says to the first chunk: then there is none to wait for.
     pub fn grow(&self, context: &Context) -> Result<bool, Status> {
         {
             let chunks = self.chunks.lock();
-            if chunks.count == chunks.most {
+            if chunks.count == chunks.most || chunks.refusals.hold() {
                 return Ok(false);
             }
         }
@@ -212,8 +239,10 @@ impl Ring {
             }
             Err(status) if chunks.count == 0 => Err(status),
             Err(status) => {
-                tracing::debug!(?status, chunks = chunks.count, "no more pinned memory");
-                chunks.most = chunks.count;
+                if chunks.refusals.add() {
+                    let chunks = chunks.count;
+                    tracing::warn!(?status, chunks, "no more pinned memory for now");
+                }
                 Ok(false)
             }
         }
@@ -271,9 +300,29 @@ impl Drop for Slot {
             let mut chunks = self.ring.chunks.lock();
             chunks.free.push(part);
             chunks.returned += 1;
+            chunks.refusals.returned();
         }
         if let Some(then) = self.ring.freed.get() {
             then();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_once_and_holds_for_a_while() {
+        let mut refusals = Refusals::default();
+        assert!(!refusals.hold());
+        assert!(refusals.add());
+        for _ in 0..PATIENCE {
+            assert!(refusals.hold());
+            refusals.returned();
+        }
+        assert!(!refusals.hold());
+        assert!(!refusals.add());
+        assert!(refusals.hold());
     }
 }
