@@ -43,15 +43,16 @@ impl Lane {
         self.writing.is_locked()
     }
 
-    /// Sends a chunk on a thread that is not the lane's. A failure is the session's.
+    /// Sends a chunk on a thread that is not the lane's. A failure is the session's. What the end brings
+    /// about is done as on a lane's thread: it must not wait for room on a connection.
     pub(super) fn send_now(&self, core: &Core, chunk: Chunk) {
         let _guard = core.guard();
         let mut scratch = self.writing.lock();
         let sent = send(core, &self.stream, chunk, &mut scratch);
         drop(scratch);
         match sent {
-            Ok((event, outcome)) => conclude(core, event, outcome),
-            Err(error) => core.fail(plain(&error)),
+            Ok((event, outcome)) => thread::as_ours(|| conclude(core, event, outcome)),
+            Err(error) => thread::as_ours(|| core.fail(plain(&error))),
         }
     }
 }
