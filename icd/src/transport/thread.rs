@@ -16,7 +16,7 @@ pub(super) fn is_ours() -> bool {
 }
 
 /// Runs `body` with the calling thread as a transport thread: one that does such a thread's work.
-pub(super) fn as_ours<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn as_ours<T>(body: impl FnOnce() -> T) -> T {
     struct Back(bool);
     impl Drop for Back {
         fn drop(&mut self) {

@@ -10,6 +10,7 @@
 //! - [`issue`]: what each kind of command does before and beside itself;
 //! - [`transfers`]: the transfers of a plan;
 //! - [`read`]: reads and maps, which may take their bytes from several sites;
+//! - [`copier`]: what reads take from the client's own copy;
 //! - [`withheld`]: commands that are not sent yet.
 //!
 //! A command is planned and sent when nothing that the application has yet to do is before it, in the order
@@ -20,6 +21,7 @@
 //! edge goes from a command sent earlier to one sent later; the sequence's lock is never taken on a
 //! transport thread, which leaves its news in a list of its own.
 
+mod copier;
 mod issue;
 mod own_queues;
 mod read;

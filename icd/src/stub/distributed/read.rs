@@ -7,18 +7,17 @@
 
 use std::sync::Arc;
 
-use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
 
+use super::copier::Copier;
 use super::issue::Command;
 use super::sequence::{Sequence, Way, index};
 use crate::coherence::{Access, Gather, Place, Span};
 use crate::error::{ClResult, Status};
 use crate::stub::event::Finisher;
-use crate::stub::host_ranges::{Follower, HostRanges};
+use crate::stub::host_ranges::HostRanges;
 use crate::stub::work::{Map, Read};
 use crate::stub::{Buffer, Event};
-use crate::thread::{self, Stack};
 use crate::transport::HostRegion;
 
 impl Sequence {
@@ -171,64 +170,4 @@ fn regions(gather: &Gather, span: Span, host: &HostRegion) -> ClResult<Vec<(Regi
     });
     let pieces: Option<Vec<_>> = pieces.collect();
     pieces.ok_or(Status::OUT_OF_RESOURCES)
-}
-
-/// Copies from the client's own copy to the application's memory, when it is dropped: then nothing is before
-/// the command any more, and nothing is on its way into that copy.
-#[derive(Debug)]
-struct Copier(Option<Copying>);
-
-/// Copies when it is dropped, on whatever thread that is.
-#[derive(Debug)]
-struct Copying {
-    copies: Vec<(HostRegion, HostRegion)>,
-    // Ends with the copying: others may overwrite the client's copy.
-    done: Arc<Event>,
-}
-
-impl Copier {
-    fn new(copies: Vec<(HostRegion, HostRegion)>, done: Arc<Event>) -> Copier {
-        Copier(Some(Copying { copies, done }))
-    }
-
-    // Given to whoever it must come after.
-    fn begin<'a>(self, after: impl Iterator<Item = &'a Arc<Event>>) {
-        let copier = Arc::new(self);
-        for (from, _) in copier.0.iter().flat_map(|copying| &copying.copies) {
-            HostRanges::of_process().follow(&from.addresses(), &copier);
-        }
-        for event in after {
-            event.followed_by(copier.clone());
-        }
-    }
-}
-
-impl Follower for Copier {}
-
-impl Drop for Copier {
-    fn drop(&mut self) {
-        let Some(copying) = self.0.take() else { return };
-        let bytes: u64 = copying.copies.iter().map(|(_, to)| to.length()).sum();
-        if bytes <= INLINE_PAYLOAD as u64 {
-            return;
-        }
-        // Here is an enqueue, under its locks, or a thread that reads a socket. Without a thread it is done
-        // here nevertheless.
-        thread::spawn("cw-copy", Stack::Small, move || {
-            let context = copying.done.context().clone();
-            drop(copying);
-            // Who waits has flushed before this.
-            let _ = context.flush();
-        });
-    }
-}
-
-impl Drop for Copying {
-    fn drop(&mut self) {
-        self.done.starts_here();
-        for (from, to) in &self.copies {
-            let _ = to.copy_from(from);
-        }
-        self.done.open();
-    }
 }

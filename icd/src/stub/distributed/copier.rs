@@ -1,0 +1,217 @@
+//! Copies inside the client: what a read takes from the client's own copy of a buffer.
+//!
+//! Few bytes are copied where the last thing before them ends; more by one thread for the whole process, which
+//! starts when there is something to copy and ends when there is nothing left.
+//!
+//! What it is not: it decides nothing about bytes (`coherence` does). Invariants: every copy is made, by the
+//! thread or, where none can be had, by who asks for it; no lock is held while bytes are copied.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::stub::Event;
+use crate::stub::host_ranges::{Follower, HostRanges};
+use crate::thread::{self, Stack};
+use crate::transport::{self, HostRegion};
+
+/// Fewer bytes are copied at once: that takes little longer than to wake a thread.
+const MANY: u64 = 1 << 20;
+
+/// Copies from the client's own copy to the application's memory, when it is dropped: then nothing is before
+/// the command any more, and nothing is on its way into that copy.
+#[derive(Debug)]
+pub(super) struct Copier(Option<Copying>);
+
+impl Copier {
+    /// Copies from each first region to its second; `done` is the gate that ends with that.
+    pub(super) fn new(copies: Vec<(HostRegion, HostRegion)>, done: Arc<Event>) -> Copier {
+        Copier(Some(Copying { copies, done }))
+    }
+
+    /// Given to whoever it must come after.
+    pub(super) fn begin<'a>(self, after: impl Iterator<Item = &'a Arc<Event>>) {
+        let copier = Arc::new(self);
+        for (from, _) in copier.0.iter().flat_map(|copying| &copying.copies) {
+            HostRanges::of_process().follow(&from.addresses(), &copier);
+        }
+        for event in after {
+            event.followed_by(copier.clone());
+        }
+    }
+}
+
+impl Follower for Copier {}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        let Some(copying) = self.0.take() else { return };
+        let bytes: u64 = copying.copies.iter().map(|(_, to)| to.length()).sum();
+        if bytes >= MANY {
+            // Here is an enqueue, under its locks, or a thread that reads a socket.
+            THREAD.give(copying, |work| {
+                // It serves all sessions, so that it may wait for room on no connection.
+                let work = || transport::as_transport_thread(work);
+                thread::spawn("cw-copy", Stack::Small, work)
+            });
+        }
+    }
+}
+
+/// Copies when it is dropped, on whatever thread that is.
+#[derive(Debug)]
+struct Copying {
+    copies: Vec<(HostRegion, HostRegion)>,
+    // Ends with the copying: others may overwrite the client's copy.
+    done: Arc<Event>,
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.done.starts_here();
+        for (from, to) in &self.copies {
+            let _ = to.copy_from(from);
+        }
+        self.done.open();
+    }
+}
+
+impl Job for Copying {
+    fn run(self) {
+        let context = self.done.context().clone();
+        drop(self);
+        // Who waits has flushed before this.
+        let _ = context.flush();
+    }
+}
+
+// A child of fork never comes here: its calls end before they touch a lock.
+static THREAD: Worker<Copying> = Worker::new();
+
+/// What a [`Worker`] does. When it is dropped without being run it is done all the same.
+trait Job: Send + 'static {
+    fn run(self);
+}
+
+/// One thread at most, in the order of what it is given.
+struct Worker<J>(Mutex<Jobs<J>>);
+
+struct Jobs<J> {
+    waiting: VecDeque<J>,
+    // Whoever has set it takes jobs until there are none.
+    is_running: bool,
+}
+
+impl<J: Job> Worker<J> {
+    const fn new() -> Worker<J> {
+        Worker(Mutex::new(Jobs {
+            waiting: VecDeque::new(),
+            is_running: false,
+        }))
+    }
+
+    /// Has the thread do `job`; `start` starts it if there is none, and says whether it could.
+    fn give(&'static self, job: J, start: impl FnOnce(Box<dyn FnOnce() + Send>) -> bool) {
+        let is_first = {
+            let mut jobs = self.0.lock();
+            jobs.waiting.push_back(job);
+            !std::mem::replace(&mut jobs.is_running, true)
+        };
+        if is_first && !start(Box::new(|| self.work(J::run))) {
+            // Without a thread it is done here nevertheless.
+            self.work(drop);
+        }
+    }
+
+    fn work(&self, each: impl Fn(J)) {
+        while let Some(job) = self.next() {
+            each(job);
+        }
+    }
+
+    fn next(&self) -> Option<J> {
+        let mut jobs = self.0.lock();
+        let next = jobs.waiting.pop_front();
+        jobs.is_running = next.is_some();
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    // Tells that it has begun, goes on when it may, and tells its number when it is done.
+    struct Numbered {
+        number: u32,
+        begun: Sender<u32>,
+        may_end: Option<Receiver<()>>,
+        done: Sender<u32>,
+    }
+
+    impl Job for Numbered {
+        fn run(self) {
+            self.begun.send(self.number).unwrap();
+            if let Some(may_end) = &self.may_end {
+                may_end.recv_timeout(PATIENCE).unwrap();
+            }
+        }
+    }
+
+    impl Drop for Numbered {
+        fn drop(&mut self) {
+            self.done.send(self.number).unwrap();
+        }
+    }
+
+    #[test]
+    fn one_thread_does_what_comes_while_it_is_at_work_and_then_ends() {
+        static WORKER: Worker<Numbered> = Worker::new();
+        let ((begun, has_begun), (done, is_done)) = (channel(), channel());
+        let (go, may_end) = channel();
+        let job = |number, may_end| Numbered {
+            number,
+            begun: begun.clone(),
+            may_end,
+            done: done.clone(),
+        };
+        let (sender, threads) = channel();
+        WORKER.give(job(1, Some(may_end)), |work| {
+            sender.send(std::thread::spawn(work)).is_ok()
+        });
+        assert_eq!(has_begun.recv_timeout(PATIENCE), Ok(1));
+        for number in 2..10 {
+            WORKER.give(job(number, None), |_| panic!("a second thread"));
+        }
+        go.send(()).unwrap();
+        for number in 1..10 {
+            assert_eq!(is_done.recv_timeout(PATIENCE), Ok(number));
+        }
+        threads.recv().unwrap().join().unwrap();
+        assert!(!WORKER.0.lock().is_running);
+    }
+
+    #[test]
+    fn without_a_thread_it_is_done_by_who_asks() {
+        static WORKER: Worker<Numbered> = Worker::new();
+        let ((begun, has_begun), (done, is_done)) = (channel(), channel());
+        for number in [1, 2] {
+            let job = Numbered {
+                number,
+                begun: begun.clone(),
+                may_end: None,
+                done: done.clone(),
+            };
+            WORKER.give(job, |_| false);
+            assert_eq!(is_done.try_recv(), Ok(number));
+        }
+        assert!(has_begun.try_recv().is_err());
+        assert!(!WORKER.0.lock().is_running);
+    }
+}
