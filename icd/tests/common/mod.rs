@@ -14,6 +14,7 @@ pub mod upper;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway::config::{Carrier, ServerSettings};
 use causeway::transport::{Node, Session, discover};
+use causeway_lane::Place;
 use causeway_proto::command::worker_server::{Worker, WorkerServer};
 use causeway_proto::command::{CommandBatch, EventBatch};
 use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
@@ -65,6 +67,8 @@ pub struct Faults {
     pub bulk_connections: u32,
     /// So many bulk connections, the first ones, are closed unanswered.
     pub closed_lanes: usize,
+    /// It takes memory that is shared, over a Unix socket: such lanes come first.
+    pub shares_memory: bool,
 }
 
 impl Default for Faults {
@@ -81,6 +85,7 @@ impl Default for Faults {
             silent: false,
             bulk_connections: 8,
             closed_lanes: 0,
+            shares_memory: false,
         }
     }
 }
@@ -96,6 +101,7 @@ pub struct FakeNode {
 
 struct Shared {
     faults: Faults,
+    place: Option<Place>,
     proved: Sender<(Preamble, TcpStream)>,
     pulses: AtomicBool,
     sessions: AtomicUsize,
@@ -109,6 +115,7 @@ impl FakeNode {
         let (sender, receiver) = mpsc::channel();
         let shared = Arc::new(Shared {
             pulses: AtomicBool::new(!faults.silent),
+            place: Place::here(salt(address)),
             faults,
             proved: sender,
             sessions: AtomicUsize::new(0),
@@ -135,6 +142,9 @@ impl FakeNode {
                 std::thread::spawn(move || route(stream, &shared, &control, &handle));
             }
         });
+        if shared.faults.shares_memory {
+            share(&shared);
+        }
         FakeNode {
             address,
             shared,
@@ -237,8 +247,27 @@ impl FakeNode {
     }
 }
 
+// Unlike any other fake's on this host.
+fn salt(address: SocketAddr) -> [u8; 16] {
+    let numbers = u64::from(std::process::id()) << 16 | u64::from(address.port());
+    (u128::from(numbers)).to_le_bytes()
+}
+
+// Hears who comes with memory; such a connection is proved like another.
+fn share(shared: &Arc<Shared>) {
+    let listener = shared.place.unwrap().listen().unwrap();
+    let shared = Arc::clone(shared);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = TcpStream::from(OwnedFd::from(stream.unwrap()));
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || greet(stream, &shared));
+        }
+    });
+}
+
 fn route(
-    mut stream: TcpStream,
+    stream: TcpStream,
     shared: &Arc<Shared>,
     control: &tokio::sync::mpsc::UnboundedSender<io::Result<tokio::net::TcpStream>>,
     handle: &tokio::runtime::Handle,
@@ -253,6 +282,10 @@ fn route(
         let _ = control.send(tokio::net::TcpStream::from_std(stream));
         return;
     }
+    greet(stream, shared);
+}
+
+fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     let mut bytes = [0; PREAMBLE];
     stream.read_exact(&mut bytes).unwrap();
     let preamble = Preamble::decode(&bytes).unwrap();
@@ -455,8 +488,10 @@ impl NodeService for Supervisor {
             heartbeat_interval_ms: self.0.faults.heartbeat_interval_ms,
             heartbeat_limit_ms: self.0.faults.heartbeat_limit_ms,
             bulk_connections: self.0.faults.bulk_connections,
-            // Here, where nobody listens: lanes come over TCP.
-            shared_memory: causeway_lane::Place::here([5; 16])
+            // Here, where mostly nobody listens: then lanes come over TCP.
+            shared_memory: self
+                .0
+                .place
                 .map(|place| Bytes::copy_from_slice(&place.tell()))
                 .unwrap_or_default(),
             ..OpenSessionReply::default()
