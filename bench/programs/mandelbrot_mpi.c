@@ -170,7 +170,7 @@ int main(int argc, char **argv)
     cl_mem steps = clCreateBuffer(context, CL_MEM_READ_WRITE, size > 0 ? size : 4, NULL, &code);
     check(code, "clCreateBuffer");
     set_arguments(kernel, steps, &view, (cl_uint)rank, (cl_uint)ranks);
-    /* Pages of its own memory are no cost of the platform's: not timed. */
+    /* Pages of its own memory are no cost of the platform's: a time of their own. */
     const double filling = seconds();
     uint32_t *mine = allocate(size);
     memset(mine, 1, size);
@@ -179,7 +179,8 @@ int main(int argc, char **argv)
         picture = allocate(4 * (size_t)view.width * view.height);
         memset(picture, 1, 4 * (size_t)view.width * view.height);
     }
-    begin += seconds() - filling;
+    const double pages = seconds() - filling;
+    begin += pages;
     MPI_Barrier(MPI_COMM_WORLD);
     const double ready = seconds();
 
@@ -202,8 +203,8 @@ int main(int argc, char **argv)
         for (size_t at = 0; at < (size_t)view.width * view.height; ++at)
             hash = (hash ^ picture[at]) * UINT64_C(0x100000001b3);
         printf("{\"initialisation\":%.6f,\"computation\":%.6f,\"transfer\":%.6f,"
-               "\"checksum\":%" PRIu64 "}\n",
-               ready - begin, computed - ready, end - computed, hash);
+               "\"pages\":%.6f,\"checksum\":%" PRIu64 "}\n",
+               ready - begin, computed - ready, end - computed, pages, hash);
     }
     free(picture);
     free(mine);

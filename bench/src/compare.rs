@@ -97,9 +97,10 @@ fn lines(old: &Figures, new: &Figures) -> Vec<Line> {
     let line = |(value, more_is_better): (Value, bool)| {
         // A tail has few samples in a round; it is told of, and judged by its mark alone.
         let (old_rounds, new_rounds) = (value.rounds(&before), value.rounds(&after));
-        let change = match value {
-            Value::TailExtraOverBare => Change::None,
-            _ => change(&old_rounds, &new_rounds, more_is_better),
+        let change = if value.is_tail() {
+            Change::None
+        } else {
+            change(&old_rounds, &new_rounds, more_is_better)
         };
         let met = |figures: &Figures| {
             let mark = figures.marks.iter().find(|mark| mark.value == value);

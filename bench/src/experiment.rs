@@ -47,7 +47,7 @@ impl Common {
     }
 }
 
-/// Seconds of the phases of a run, one after the other.
+/// Seconds of the phases of a run, one after the other, and of what comes before its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Phases {
     /// Until the first kernel could be launched.
@@ -56,10 +56,13 @@ pub(crate) struct Phases {
     pub(crate) computation: f64,
     /// Until the results had arrived.
     pub(crate) transfer: f64,
+    /// For pages of the program's own memory, which are touched off the clock: no part of the total.
+    #[serde(default)]
+    pub(crate) pages: f64,
 }
 
 impl Phases {
-    /// All of it.
+    /// All that is on the clock.
     pub(crate) fn total(&self) -> f64 {
         self.initialisation + self.computation + self.transfer
     }
@@ -78,6 +81,8 @@ pub(crate) struct Figure {
     pub(crate) phases: Phases,
     /// The median of the totals; the phases' medians may add up to another sum.
     pub(crate) total: f64,
+    /// The median of the totals with the program's own pages.
+    pub(crate) total_with_pages: f64,
     /// The shortest and the longest total.
     pub(crate) range: [f64; 2],
 }
@@ -88,6 +93,7 @@ impl Figure {
         let totals: Vec<f64> = runs.iter().map(Phases::total).collect();
         Some(Figure {
             total: median(&totals)?,
+            total_with_pages: median_by(runs, |run| run.total() + run.pages)?,
             range: [
                 totals.iter().copied().fold(f64::INFINITY, f64::min),
                 totals.iter().copied().fold(0.0, f64::max),
@@ -96,6 +102,7 @@ impl Figure {
                 initialisation: median_by(runs, |run| run.initialisation)?,
                 computation: median_by(runs, |run| run.computation)?,
                 transfer: median_by(runs, |run| run.transfer)?,
+                pages: median_by(runs, |run| run.pages)?,
             },
         })
     }
@@ -129,6 +136,11 @@ pub(crate) fn seconds(value: f64) -> String {
 /// The total of a figure, or a dash.
 pub(crate) fn total(figure: Option<Figure>) -> String {
     figure.map_or("–".to_owned(), |figure| seconds(figure.total))
+}
+
+/// The same with the program's own pages.
+pub(crate) fn total_with_pages(figure: Option<Figure>) -> String {
+    figure.map_or("–".to_owned(), |figure| seconds(figure.total_with_pages))
 }
 
 /// A number of nodes in words.
@@ -171,6 +183,7 @@ mod tests {
             initialisation: a,
             computation: b,
             transfer: c,
+            pages: 0.5,
         };
         let figure = Figure::of(&[
             run(1.0, 10.0, 5.0),
@@ -180,6 +193,7 @@ mod tests {
         .unwrap();
         assert_eq!(figure.phases, run(2.0, 20.0, 4.0));
         assert_eq!(figure.total, 27.0);
+        assert_eq!(figure.total_with_pages, 27.5);
         assert_eq!(figure.range, [16.0, 35.0]);
         assert!(Figure::of(&[]).is_none());
     }

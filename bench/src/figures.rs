@@ -61,11 +61,13 @@ pub(crate) enum Side {
     Causeway,
     /// Another platform of this machine.
     Peer,
+    /// A plain ping-pong of as many bytes, with nothing in its middle.
+    Plain,
 }
 
 /// One side's samples, in the row's unit: a list a round.
 #[derive(Debug, Default)]
-pub(crate) struct Samples([Vec<Vec<f64>>; 4]);
+pub(crate) struct Samples([Vec<Vec<f64>>; 5]);
 
 impl Samples {
     /// Adds a round of a side.

@@ -57,9 +57,11 @@ impl Line {
         let side = |side| self.samples.figure(side, unit);
         let (native, bare) = (side(Side::Native), side(Side::Bare));
         let (causeway, peer) = (side(Side::Causeway), side(Side::Peer));
+        let plain = side(Side::Plain);
         let sides = causeway.as_ref().map(|causeway| Sides {
             native: native.as_ref(),
             bare: bare.as_ref(),
+            plain: plain.as_ref(),
             causeway,
         });
         let marks = sides
@@ -78,6 +80,7 @@ impl Line {
             unit,
             native,
             bare,
+            plain,
             causeway,
             peer,
             marks,
@@ -110,6 +113,9 @@ pub(crate) struct Figures {
     pub(crate) native: Option<Figure>,
     /// The yardstick.
     pub(crate) bare: Option<Figure>,
+    /// A plain ping-pong of as many bytes; older reports have none.
+    #[serde(default)]
+    pub(crate) plain: Option<Figure>,
     /// Causeway.
     pub(crate) causeway: Option<Figure>,
     /// Another platform.
@@ -128,6 +134,7 @@ impl Figures {
         self.causeway.as_ref().map(|causeway| Sides {
             native: self.native.as_ref(),
             bare: self.bare.as_ref(),
+            plain: self.plain.as_ref(),
             causeway,
         })
     }

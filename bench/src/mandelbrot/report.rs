@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Experiment;
 use super::picture::View;
 use crate::bars::{self, Bar, Group};
-use crate::experiment::{Figure, Phases, median, nodes, seconds, total};
+use crate::experiment::{Figure, Phases, median, nodes, seconds, total, total_with_pages};
 
 /// The runs on one number of nodes.
 #[derive(Debug, Default)]
@@ -157,8 +157,8 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "\n| nodes | initialisation | computation | transfer | total | ideal | extra | efficiency \
-             | one box | MPI |\n|---|---|---|---|---|---|---|---|---|---|"
+            "\n| nodes | initialisation | computation | transfer | total | with its pages | ideal | extra \
+             | efficiency | one box | MPI |\n|---|---|---|---|---|---|---|---|---|---|---|"
         )?;
         for row in &self.rows {
             let phase = |pick: fn(&Phases) -> f64| match row.causeway {
@@ -168,12 +168,13 @@ impl fmt::Display for Report {
             let extra = row.causeway.map(|figure| figure.total - row.ideal);
             writeln!(
                 f,
-                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.nodes,
                 phase(|run| run.initialisation),
                 phase(|run| run.computation),
                 phase(|run| run.transfer),
                 total(row.causeway),
+                total_with_pages(row.causeway),
                 seconds(row.ideal),
                 extra.map_or("–".to_owned(), |extra| format!("{:.1} ms", extra * 1e3)),
                 row.efficiency()

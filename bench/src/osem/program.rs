@@ -136,6 +136,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
             initialisation: (ready - begin).as_secs_f64(),
             transfer: (uploaded - ready).as_secs_f64(),
             computation: (done - uploaded).as_secs_f64(),
+            pages: 0.0,
         },
         iterations: ends
             .windows(2)

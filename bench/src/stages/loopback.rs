@@ -109,6 +109,15 @@ impl Loopback {
         })
     }
 
+    /// Nanoseconds of a plain ping-pong of as many bytes as the row's own round trip has, for rows that wait for one.
+    fn plain(&self, row: &Row) -> Result<Vec<u64>, Error> {
+        Ok(match row.task {
+            Task::LaunchFinish => self.socket.ping_pong(Order::Echo, 64, 500)?,
+            Task::ReadSmall => self.socket.ping_pong(Order::Echo, 4, 500)?,
+            _ => Vec::new(),
+        })
+    }
+
     /// The best of 1, 2 and 4.
     fn streams(&self, row: &Row) -> Result<Vec<u64>, Error> {
         let up = row.direction() == Direction::Up;
@@ -194,6 +203,8 @@ impl Stage for Loopback {
             .push(Side::Native, self.native.round(&row, nonce)?);
         line.samples
             .push(Side::Bare, values(&row, &self.bare(&row)?));
+        line.samples
+            .push(Side::Plain, values(&row, &self.plain(&row)?));
         let nonce = self.nonce();
         line.samples
             .push(Side::Causeway, self.causeway(row.way).round(&row, nonce)?);
