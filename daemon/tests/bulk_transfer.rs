@@ -7,6 +7,7 @@ use causeway_proto::bulk::Kind as Bulk;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
 use common::bulk::{download, next_header, next_word, pattern, upload};
+use common::spin::{Spin, TWO_THREADS};
 use common::{Daemon, Session, bulk_data, launch, linear, memory, read, write};
 use std::io::Read;
 use std::net::TcpStream;
@@ -202,6 +203,28 @@ fn a_launch_sees_what_a_bulk_write_brought() {
         let got = download(&mut lanes, get, length);
         assert!(got.iter().zip(&bytes).all(|(g, b)| *g == b.wrapping_add(1)));
     });
+}
+
+#[test]
+fn a_read_behind_a_kernel_holds_up_none_of_another_queue() {
+    let daemon = Daemon::with(&[STAGED, TWO_THREADS].concat());
+    let (mut session, mut lanes, context, queue) = open(&daemon);
+    let other = session.queue(context, 0);
+    let bytes = pattern(5 * BULK_CHUNK);
+    let length = bytes.len() as u64;
+    let buffer = session.buffer(context, length, &[]);
+    let put = session.enqueue(queue, &[], write(buffer, linear(0, length), None));
+    upload(&mut lanes, put, &bytes, false);
+    assert_eq!(session.wait(put).status, 0);
+
+    let spin = Spin::start(&mut session, context, queue);
+    let held = session.enqueue(queue, &[], read(buffer, linear(0, length), true));
+    let free = session.enqueue(other, &[], read(buffer, linear(0, length), true));
+    assert!(download(&mut lanes, free, bytes.len()) == bytes);
+    assert_eq!(session.wait(free).status, 0);
+    spin.stop(&mut session);
+    assert!(download(&mut lanes, held, bytes.len()) == bytes);
+    assert_eq!(session.wait(held).status, 0);
 }
 
 /// High-water mark of the resident memory of the process that serves `session`, MiB.

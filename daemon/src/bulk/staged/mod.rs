@@ -7,8 +7,8 @@
 //!
 //! Who stands in line for chunks can go on with nobody's help but that of who made the rings: a receive
 //! from another worker only once its sender has offered, a send to one only as far as its credit goes.
-//! Writes get chunks strictly in the order in which they stood in line, reads take turns; so none blocks
-//! another for ever.
+//! Writes get chunks strictly in the order in which they stood in line, reads take turns, those first that
+//! have no chunk; so none blocks another for ever.
 //!
 //! Threads: credit is granted by whoever frees a chunk (no driver call in it); native writes are
 //! enqueued by the lane that received the bytes, native reads by the bulk thread. Invariant: `Slot`s are
@@ -130,7 +130,7 @@ impl Rings {
     fn fill(&self) {
         loop {
             // Only this thread takes from the line, so the lock is for those who look.
-            let Some(read) = self.reads.lock().front().map(Arc::clone) else {
+            let Some(read) = self.first_read() else {
                 return;
             };
             if read.wants_slot() {
@@ -150,12 +150,25 @@ impl Rings {
         }
     }
 
-    // A free chunk, or a new one if those that there are go round all the time.
+    // Whose turn it is, now at the front of the line: the first that has no chunk, because those of others may
+    // lie behind a long kernel of their queue.
+    fn first_read(&self) -> Option<Arc<StagedRead>> {
+        let mut reads = self.reads.lock();
+        let without = reads
+            .iter()
+            .position(|read| read.wants_slot() && !read.is_under_way());
+        if let Some(read) = without.and_then(|place| reads.remove(place)) {
+            reads.push_front(read);
+        }
+        reads.front().map(Arc::clone)
+    }
+
+    // A free chunk, or a new one if those that there are go round all the time, or this read has none.
     fn slot_for(&self, read: &StagedRead) -> Result<Option<Slot>, Status> {
         if let Some(slot) = self.down.take() {
             return Ok(Some(slot));
         }
-        if self.down.is_busy() && self.down.grow(read.context()?)? {
+        if (self.down.is_busy() || !read.is_under_way()) && self.down.grow(read.context()?)? {
             return Ok(self.down.take());
         }
         Ok(None)

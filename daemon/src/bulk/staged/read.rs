@@ -100,6 +100,11 @@ impl StagedRead {
         !state.closed && !state.stopped && state.enqueued < state.credit
     }
 
+    /// Whether a chunk is filled for it, or holds bytes of it that were not sent.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.state.lock().enqueued > self.sent.load(Ordering::Acquire)
+    }
+
     /// Notes whether it stands in line; whether it did.
     pub(super) fn set_lined_up(&self, lined_up: bool) -> bool {
         std::mem::replace(&mut self.state.lock().lined_up, lined_up)
@@ -291,7 +296,8 @@ impl StagedChunk {
     /// They were handed to the socket.
     pub(in crate::bulk) fn sent(self) {
         let StagedChunk { read, slot, .. } = self;
-        drop(slot);
+        // In this order: who is told of the free chunk sees that the read has it no more.
         read.count_sent(self.length.into());
+        drop(slot);
     }
 }
