@@ -1,7 +1,7 @@
 //! Experiment 4 of the paper: transfers of 1 to 1024 MiB, beside what iperf3 reaches on the link.
 //!
 //! - [`program`]: the ordinary OpenCL program that transfers, in a process of its own.
-//! - [`iperf`](crate::iperf): the measure, with one stream, as the paper's.
+//! - [`iperf`]: the measure, with one stream, as the paper's.
 //! - [`report`]: tables, JSON, plots.
 //!
 //! Three hosts of [`causeway_network`] on this machine, joined by cables of a given rate: the
