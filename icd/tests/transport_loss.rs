@@ -112,9 +112,10 @@ fn nothing_that_comes_behind_nonsense_is_believed() {
     let fake = FakeNode::start(Faults::default());
     let upper = Upper::new();
     let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
-    // More than is read at once, so that some of it still lies at the socket when the nonsense is met.
+    // Nonsense as long as what is read at once: what is behind it still lies at the socket when it is met.
     let frame = completed(7, 0).encode_to_vec();
-    let mut bytes = vec![3, 0, 0, 0, 0xff, 0xff, 0xff];
+    let mut bytes = frame::prefix((64 << 10) - frame::PREFIX).unwrap().to_vec();
+    bytes.resize(64 << 10, 0xff);
     while bytes.len() < 100 << 10 {
         bytes.extend_from_slice(&frame::prefix(frame.len()).unwrap());
         bytes.extend_from_slice(&frame);
