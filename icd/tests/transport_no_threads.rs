@@ -5,6 +5,7 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -77,8 +78,8 @@ fn upload(session: &Session, bytes: &Arc<Vec<u8>>) {
     session.upload(EVENT, source, bytes.clone(), None).unwrap();
 }
 
-// The worker asks for the bytes on the first lane, and gets them.
-fn serve(fake: &FakeNode, bytes: &[u8]) {
+// The worker asks for the bytes on the first lane, and gets them. Its end would be the session's.
+fn serve(fake: &FakeNode, bytes: &[u8]) -> TcpStream {
     let mut lane = fake.lane();
     let credit = Header {
         kind: Kind::Credit,
@@ -93,6 +94,7 @@ fn serve(fake: &FakeNode, bytes: &[u8]) {
     let mut got = vec![0; bytes.len()];
     lane.read_exact(&mut got).unwrap();
     assert!(got == bytes);
+    lane
 }
 
 fn a_lane_without_threads_is_not_opened() {
@@ -111,7 +113,7 @@ fn a_lane_without_threads_is_not_opened() {
         upload(&session, &bytes);
         wait_for(|| fake.lanes_asked() > 0 || session.is_lost().is_some());
         if fake.lanes_asked() > 0 {
-            serve(&fake, &bytes);
+            let _lane = serve(&fake, &bytes);
             assert_eq!(session.is_lost(), None);
         } else {
             let error = upper.loss().to_string();
@@ -142,7 +144,7 @@ fn no_thread_ahead_of_need_is_no_loss() {
     LEFT.store(NO_LIMIT, Ordering::SeqCst);
     // Once more, when they are needed.
     upload(&session, &bytes);
-    serve(&fake, &bytes);
+    let _lane = serve(&fake, &bytes);
     assert_eq!(session.is_lost(), None);
 }
 

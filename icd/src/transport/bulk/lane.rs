@@ -67,9 +67,13 @@ pub(super) fn open_all(core: &Arc<Core>, ahead: bool) {
         }
     });
     if let Err(error) = started {
-        if ahead && core.bulk.spare_lane(0) {
+        if ahead {
             tracing::debug!(%error, "no thread for bulk connections ahead of need");
-            return;
+            if core.bulk.spare_lane(0) {
+                return;
+            }
+            // A transfer has come meanwhile: once more.
+            return open_all(core, false);
         }
         core.fail(format!("no thread for bulk connections: {error}"));
     }
