@@ -87,8 +87,11 @@ impl Stage {
         mode: &str,
         fake: &str,
     ) -> Result<Running, Wrong> {
-        let mut command = Command::new(tool());
+        // Not ignoring SIGINT, as what a shell runs in the background does.
+        let mut command = Command::new("env");
         command
+            .arg("--default-signal=INT")
+            .arg(tool())
             .args(["run", "--"])
             .arg(&self.program)
             .arg(mode)
