@@ -6,6 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use causeway_daemon::build_cache::{Entry, Key};
 use causeway_proto::command::{answer::Body, command::Kind, *};
 use common::{Daemon, LIMIT, Session, launch, memory, plain};
 use prost::bytes::Bytes;
@@ -54,11 +55,19 @@ impl Place {
 
     /// Waits until there are so many entries.
     fn until_entries(&self, count: usize) {
-        let until = Instant::now() + LIMIT;
-        while self.entries().len() != count {
-            assert!(Instant::now() < until, "{:?}", self.entries());
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        until(&format!("{count} entries"), || {
+            self.entries().len() == count
+        });
+    }
+
+    /// Changes the only entry, which stays whole and of the same build.
+    fn alter_the_entry(&self, alter: impl FnOnce(&mut Entry)) {
+        let path = &self.entries()[0];
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
+        let mut entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
+        alter(&mut entry);
+        std::fs::write(path, entry.encode(&key).unwrap()).unwrap();
     }
 
     /// The processes that have built for the cache: no other asks a driver for binaries.
@@ -88,11 +97,7 @@ impl Place {
         let more = [("FAKE_OPENCL_CONFIG", &*rule), ("TMPDIR", &*temporary)];
         let daemon = self.daemon(ON, &more);
         build(self, &daemon, SOURCE, "");
-        let until = Instant::now() + LIMIT;
-        while count(&meeting) == 0 {
-            assert!(Instant::now() < until, "no compiling worker");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        until("a compiling worker", || count(&meeting) > 0);
         assert_eq!(count(self.path("cache")), 1, "its scratch folder");
         daemon
     }
@@ -101,6 +106,15 @@ impl Place {
     fn calls(&self, session: &Session) -> String {
         let log = self.path(&format!("log-{}", session.worker()));
         std::fs::read_to_string(log).unwrap()
+    }
+}
+
+/// Waits until it holds, which nothing tells of.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < end, "waited for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 
@@ -151,11 +165,8 @@ fn build(place: &Place, daemon: &Daemon, text: &str, options: &str) -> (ProgramA
 fn end(session: Session) {
     let worker = session.worker();
     drop(session);
-    let until = Instant::now() + LIMIT;
-    while Path::new(&format!("/proc/{worker}")).exists() {
-        assert!(Instant::now() < until, "the worker stays");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    let process = format!("/proc/{worker}");
+    until("the worker's end", || !Path::new(&process).exists());
 }
 
 const ON: &str = "1000000";
@@ -241,17 +252,11 @@ fn a_spoilt_entry_is_a_build() {
 /// An entry that is whole, of this very build, and which the driver does not take.
 #[test]
 fn a_binary_that_the_driver_refuses_is_a_build() {
-    use causeway_daemon::build_cache::{Entry, Key};
     let place = Place::new();
     let daemon = place.daemon(ON, &[]);
     let (first, _) = build(&place, &daemon, SOURCE, "");
     place.until_entries(1);
-    let path = &place.entries()[0];
-    let name = path.file_name().unwrap().to_str().unwrap();
-    let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
-    let mut entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
-    entry.binary = b"another driver's".to_vec();
-    std::fs::write(path, entry.encode(&key).unwrap()).unwrap();
+    place.alter_the_entry(|entry| entry.binary = b"another driver's".to_vec());
     let (again, tried) = build(&place, &daemon, SOURCE, "");
     assert!(tried);
     assert_eq!(again, first);
@@ -260,17 +265,11 @@ fn a_binary_that_the_driver_refuses_is_a_build() {
 
 #[test]
 fn an_entry_with_other_kernels_is_a_build() {
-    use causeway_daemon::build_cache::{Entry, Key};
     let place = Place::new();
     let daemon = place.daemon(ON, &[]);
     let (first, _) = build(&place, &daemon, SOURCE, "");
     place.until_entries(1);
-    let path = &place.entries()[0];
-    let name = path.file_name().unwrap().to_str().unwrap();
-    let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
-    let mut entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
-    entry.answer.kernels.pop();
-    std::fs::write(path, entry.encode(&key).unwrap()).unwrap();
+    place.alter_the_entry(|entry| drop(entry.answer.kernels.pop()));
     assert_eq!(build(&place, &daemon, SOURCE, "").0, first);
     place.until_entries(0);
 }
@@ -464,11 +463,7 @@ fn a_program_from_the_cache_does_what_it_did() {
         let bytes = session.bytes(queue, buffer, 0, 16);
         assert_eq!(&bytes[..], [7, 0, 0, 0].repeat(4));
         end(session);
-        let until = Instant::now() + LIMIT;
-        while entries(&cache).is_empty() {
-            assert!(Instant::now() < until, "nothing is cached");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        until("an entry", || !entries(&cache).is_empty());
     }
     for answer in &mut answers {
         // PoCL's compiler reads the text from a file that has another name each time; where it lies is

@@ -13,7 +13,7 @@ use causeway_proto::limits::{BULK_CHUNK, EAGER_BYTES};
 use causeway_proto::region::Region;
 use common::bulk::pattern;
 use common::spin::{Spin, TWO_THREADS};
-use common::{Daemon, Session, linear};
+use common::{Daemon, Session, bulk_piece, linear};
 
 // As on a discrete GPU whose driver calls back late.
 const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1"), ("CAUSEWAYD_WATCHING", "1")];
@@ -43,14 +43,7 @@ fn eager_write(buffer: u64, region: Region) -> Operation {
 }
 
 fn send(lane: &mut TcpStream, transfer: u64, offset: u64, bytes: &[u8]) {
-    let header = Header {
-        kind: Bulk::Eager,
-        transfer: EventId(transfer),
-        offset,
-        length: bytes.len() as u32,
-    };
-    lane.write_all(&header.encode()).unwrap();
-    lane.write_all(bytes).unwrap();
+    bulk_piece(lane, Bulk::Eager, transfer, offset, bytes);
 }
 
 #[test]

@@ -71,17 +71,17 @@ impl State {
         if length <= INLINE_PAYLOAD as u64 {
             return Err(Unasked::TooFew(event));
         }
+        if self.arriving.contains_key(&event) {
+            return Err(Unasked::Twice(event));
+        }
         match self.entries.get(&event) {
             Some(Entry::Arrived(_)) => return Err(Unasked::Twice(event)),
-            Some(Entry::Unwanted) if !self.arriving.contains_key(&event) => {
+            Some(Entry::Unwanted) => {
                 self.entries.remove(&event);
                 self.unwanted -= 1;
                 return Ok(false);
             }
             _ => {}
-        }
-        if self.arriving.contains_key(&event) {
-            return Err(Unasked::Twice(event));
         }
         if self.early + length > EAGER_BYTES {
             return Err(Unasked::TooMany);

@@ -5,17 +5,15 @@
 //! changed what it says. It has time: sessions go first.
 #![forbid(unsafe_code)]
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use prost::Message;
 
-use super::{confine, session};
+use super::{confine, errand, session};
 use crate::build_cache::{Job, pocl};
-use crate::logging::Logging;
 use crate::runtime::node::Node;
-use crate::sys;
 
 /// Behind sessions, but not so far that a busy node never gets to it.
 const NICE: i32 = 5;
@@ -25,14 +23,8 @@ const LIMIT: usize = 8;
 /// The process's `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    Logging::inherited().start();
-    let channel = confine::confine().and_then(|()| confine::take_channel());
-    let mut channel = match channel {
-        Ok(channel) => UnixStream::from(channel),
-        Err(error) => {
-            tracing::error!(%error, "a compiling worker cannot start");
-            return ExitCode::FAILURE;
-        }
+    let Some(mut channel) = errand::start("a compiling worker") else {
+        return ExitCode::FAILURE;
     };
     let entry = match receive(&mut channel) {
         Ok(job) => session::compile_for_cache(&Node::load(), &job, &as_usual).unwrap_or_default(),
@@ -41,14 +33,7 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Not through the drivers' exit handlers: all is said.
-    match channel.write_all(&entry) {
-        Ok(()) => sys::exit_now(0),
-        Err(error) => {
-            tracing::debug!(%error, "the supervisor did not wait for a build");
-            sys::exit_now(1)
-        }
-    }
+    errand::answer(channel, &entry, "a build")
 }
 
 /// A log as a session's worker would have got it.

@@ -3,28 +3,19 @@
 //! Drivers may crash, hang or print while they are asked; a process of its own takes that.
 #![forbid(unsafe_code)]
 
-use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use causeway_proto::control::Inventory;
 use prost::Message;
 
-use super::confine;
-use crate::logging::Logging;
-use crate::{runtime, sys};
+use super::errand;
+use crate::runtime;
 
 /// The process's `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    Logging::inherited().start();
-    let channel = confine::confine().and_then(|()| confine::take_channel());
-    let mut channel = match channel {
-        Ok(channel) => UnixStream::from(channel),
-        Err(error) => {
-            tracing::error!(%error, "a probing worker cannot start");
-            return ExitCode::FAILURE;
-        }
+    let Some(channel) = errand::start("a probing worker") else {
+        return ExitCode::FAILURE;
     };
     let probed = runtime::probe();
     let answer = Inventory {
@@ -32,12 +23,5 @@ pub fn main() -> ExitCode {
         problems: probed.problems,
         ..Inventory::default()
     };
-    match channel.write_all(&answer.encode_to_vec()) {
-        // Not through the drivers' exit handlers: all is said.
-        Ok(()) => sys::exit_now(0),
-        Err(error) => {
-            tracing::debug!(%error, "the supervisor did not wait for the inventory");
-            sys::exit_now(1)
-        }
-    }
+    errand::answer(channel, &answer.encode_to_vec(), "the inventory")
 }

@@ -128,8 +128,13 @@ pub fn bulk_header(lane: &mut TcpStream) -> Header {
 
 /// Sends a piece of a transfer.
 pub fn bulk_data(lane: &mut TcpStream, transfer: u64, offset: u64, bytes: &[u8]) {
+    bulk_piece(lane, Bulk::Data, transfer, offset, bytes);
+}
+
+/// The same of any kind that brings bytes.
+pub fn bulk_piece(lane: &mut TcpStream, kind: Bulk, transfer: u64, offset: u64, bytes: &[u8]) {
     let header = Header {
-        kind: Bulk::Data,
+        kind,
         transfer: EventId(transfer),
         offset,
         length: bytes.len() as u32,

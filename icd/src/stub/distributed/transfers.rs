@@ -190,10 +190,7 @@ impl Sequence {
         after: Finisher,
         mut wait: Vec<u64>,
     ) -> ClResult {
-        if let Some(gate) = gate {
-            wait.extend(gate.id_on(site)?);
-            event.waits_for(gate);
-        }
+        event.waits_at(gate, site, &mut wait)?;
         let few = region.packed_length() <= INLINE_PAYLOAD as u64;
         let operation = Operation::ReadBuffer(ReadBuffer {
             buffer: buffer.id_on(site)?.0,
@@ -234,10 +231,7 @@ impl Sequence {
         } else {
             None
         };
-        if let Some(gate) = gate {
-            wait.extend(gate.id_on(site)?);
-            event.waits_for(gate);
-        }
+        event.waits_at(gate, site, &mut wait)?;
         let (contents, bulk) = if few {
             (host.copy_out(), None)
         } else {

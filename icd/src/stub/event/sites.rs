@@ -58,9 +58,22 @@ impl Event {
         }
     }
 
-    /// The command also waits for this, as for its wait list.
-    pub(in crate::stub) fn waits_for(&self, event: Arc<Event>) {
-        self.state.lock().wait.push(event);
+    /// The command, about to be sent to the site with this list, also waits for the gate, if there is one, as for
+    /// its wait list.
+    ///
+    /// # Errors
+    /// As [`Event::id_on`].
+    pub(in crate::stub) fn waits_at(
+        &self,
+        gate: Option<Arc<Event>>,
+        site: &Arc<Site>,
+        list: &mut Vec<u64>,
+    ) -> ClResult {
+        if let Some(gate) = gate {
+            list.extend(gate.id_on(site)?);
+            self.state.lock().wait.push(gate);
+        }
+        Ok(())
     }
 
     /// A command whose end no node will tell has failed.
