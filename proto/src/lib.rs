@@ -3,6 +3,7 @@
 //! - [`control`]: ordinary gRPC to a node's supervisor.
 //! - [`command`]: the ordered stream of commands to a worker and of events back; moved by a carrier
 //!   (gRPC, or [`frame`]s straight over a socket).
+//! - [`manager`]: gRPC to the device manager, and the lease that it signs.
 //! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the
 //!   proof of the session's secret that follows them.
 //! - [`bulk`]: the 32-byte header before every chunk of bulk data.
@@ -39,6 +40,15 @@ pub mod command {
     #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
     include!("gen/causeway.command.v1.rs");
 }
+
+/// Generated from `proto/manager.proto`.
+pub mod manager {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+    include!("gen/causeway.manager.v1.rs");
+}
+
+/// The port a device manager listens on unless told otherwise.
+pub const MANAGER_PORT: u16 = 7078;
 
 /// The port a daemon listens on unless told otherwise.
 pub const DAEMON_PORT: u16 = 7079;

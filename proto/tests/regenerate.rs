@@ -8,19 +8,29 @@ use std::path::Path;
 fn generated_code_is_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let fresh = tempfile::tempdir().expect("a temporary folder");
-    tonic_prost_build::configure()
-        .bytes(".")
-        .out_dir(fresh.path())
-        .compile_protos(
-            &[
-                root.join("proto/control.proto"),
-                root.join("proto/command.proto"),
-            ],
-            &[root.join("proto")],
-        )
-        .expect("protoc (Debian: protobuf-compiler) compiles the files");
-    for name in ["causeway.control.v1.rs", "causeway.command.v1.rs"] {
-        let fresh = std::fs::read_to_string(fresh.path().join(name)).expect("generated");
+    let compile = |folder: &str, builder: tonic_prost_build::Builder, names: &[&str]| {
+        let out = fresh.path().join(folder);
+        std::fs::create_dir(&out).expect("a folder");
+        let files: Vec<_> = names.iter().map(|n| root.join("proto").join(n)).collect();
+        builder
+            .bytes(".")
+            .out_dir(out)
+            .compile_protos(&files, &[root.join("proto")])
+            .expect("protoc (Debian: protobuf-compiler) compiles the files");
+    };
+    let configure = tonic_prost_build::configure;
+    compile("node", configure(), &["control.proto", "command.proto"]);
+    // It names messages of `control`, which are where `lib.rs` has them. What would be made of
+    // control.proto on the way is not wanted, hence the folders.
+    let manager = configure().extern_path(".causeway.control.v1", "crate::control");
+    compile("manager", manager, &["manager.proto"]);
+    for (folder, name) in [
+        ("node", "causeway.control.v1.rs"),
+        ("node", "causeway.command.v1.rs"),
+        ("manager", "causeway.manager.v1.rs"),
+    ] {
+        let fresh =
+            std::fs::read_to_string(fresh.path().join(folder).join(name)).expect("generated");
         let committed = root.join("src/gen").join(name);
         if std::env::var_os("CAUSEWAY_REGENERATE").is_some() {
             std::fs::write(&committed, &fresh).expect("src/gen is writable");

@@ -109,6 +109,7 @@ impl Daemon {
                 .unwrap();
             let request = GetInventoryRequest {
                 wire_version: WireVersion::CURRENT.number().into(),
+                ..GetInventoryRequest::default()
             };
             node.get_inventory(request).await.unwrap().into_inner()
         })

@@ -16,6 +16,7 @@ async fn every_listener_has_its_line_and_leads_to_the_same_node() {
     for address in &daemon.addresses {
         let request = GetInventoryRequest {
             wire_version: VERSION,
+            ..GetInventoryRequest::default()
         };
         let inventory = client(*address).await.get_inventory(request).await.unwrap();
         nodes.insert(inventory.into_inner().node_uuid);

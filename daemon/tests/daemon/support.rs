@@ -188,6 +188,7 @@ impl Daemon {
     pub(crate) async fn inventory(&self) -> Inventory {
         let request = GetInventoryRequest {
             wire_version: VERSION,
+            ..GetInventoryRequest::default()
         };
         let answer = self.client().await.get_inventory(request).await;
         answer.unwrap().into_inner()

@@ -43,7 +43,11 @@ async fn in_every_call() {
         );
     };
     let wire_version = 9;
-    let inventory = client.get_inventory(GetInventoryRequest { wire_version });
+    let request = GetInventoryRequest {
+        wire_version,
+        ..GetInventoryRequest::default()
+    };
+    let inventory = client.get_inventory(request);
     assert_refused(inventory.await.unwrap_err());
     let status = client.get_status(GetStatusRequest { wire_version });
     assert_refused(status.await.unwrap_err());

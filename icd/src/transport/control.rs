@@ -88,6 +88,7 @@ impl Supervisor {
     pub(super) async fn inventory(&mut self) -> Result<Inventory, WireError> {
         let request = GetInventoryRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
+            ..GetInventoryRequest::default()
         };
         let reply = self.client.get_inventory(request).await;
         let inventory = reply.map_err(|status| self.explain(&status))?.into_inner();
