@@ -1,0 +1,170 @@
+//! The handshake, and an established connection, for tokio: what HTTP/2 runs over.
+//!
+//! What it is not: it has no time limit; the caller has. Invariant: sealed bytes leave in their order, and
+//! [`SecureStream::poll_flush`] is done when none is left here.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use crate::Handshake;
+use crate::handshake::NotSecured;
+use crate::records::{Opener, Records};
+
+/// Plain bytes that are sealed at once.
+const AT_ONCE: usize = 32 << 10;
+
+/// Brings a handshake to its end; `read` is what was read from the socket before.
+///
+/// # Errors
+/// [`NotSecured`]; the other end was told why, if it is TLS' fault.
+pub async fn secure<S>(
+    mut handshake: Handshake,
+    mut socket: S,
+    read: &[u8],
+) -> Result<SecureStream<S>, NotSecured>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut came = read.to_vec();
+    let mut bytes = [0; 4096];
+    loop {
+        let taken = take(&mut handshake, &came);
+        send(&mut handshake, &mut socket).await?;
+        taken?;
+        if !handshake.is_handshaking() {
+            break;
+        }
+        let got = socket.read(&mut bytes).await?;
+        if got == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        came.clear();
+        came.extend_from_slice(&bytes[..got]);
+    }
+    SecureStream::new(socket, Records::new(handshake)).map_err(NotSecured::from)
+}
+
+fn take(handshake: &mut Handshake, mut came: &[u8]) -> Result<(), NotSecured> {
+    while !came.is_empty() {
+        handshake.read_tls(&mut came)?;
+        handshake.process_new_packets().map_err(NotSecured::Tls)?;
+    }
+    Ok(())
+}
+
+async fn send(handshake: &mut Handshake, socket: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    let mut sealed = Vec::new();
+    while handshake.wants_write() {
+        handshake.write_tls(&mut sealed)?;
+    }
+    socket.write_all(&sealed).await
+}
+
+/// A connection with TLS over a socket of tokio's.
+#[derive(Debug)]
+pub struct SecureStream<S> {
+    socket: S,
+    records: Arc<Records>,
+    opener: Opener,
+    sealed: Vec<u8>,
+    sent: usize,
+}
+
+impl<S> SecureStream<S> {
+    /// Over a socket on which the handshake is complete.
+    ///
+    /// # Errors
+    /// As [`Records::open`], of what came with the handshake.
+    pub fn new(socket: S, records: Arc<Records>) -> io::Result<SecureStream<S>> {
+        Ok(SecureStream {
+            socket,
+            opener: Opener::new(Arc::clone(&records))?,
+            records,
+            sealed: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    /// What seals and opens.
+    #[must_use]
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+}
+
+impl<S: AsyncWrite + Unpin> SecureStream<S> {
+    // Sends what is sealed.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.sealed.len() {
+            let rest = &self.sealed[self.sent..];
+            match ready!(Pin::new(&mut self.socket).poll_write(cx, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => self.sent += sent,
+            }
+        }
+        self.sealed.clear();
+        self.sent = 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for SecureStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let SecureStream { socket, opener, .. } = &mut *self;
+        let got = opener.read(into.initialize_unfilled(), |bytes| {
+            let mut buffer = ReadBuf::new(bytes);
+            match Pin::new(&mut *socket).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) => Ok(buffer.filled().len()),
+                Poll::Ready(Err(error)) => Err(error),
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        match got {
+            Ok(got) => {
+                into.advance(got);
+                Poll::Ready(Ok(()))
+            }
+            // Whoever said so has kept the waker.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for SecureStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_send(cx))?;
+        let part = &bytes[..bytes.len().min(AT_ONCE)];
+        let SecureStream {
+            records, sealed, ..
+        } = &mut *self;
+        records.seal(part, sealed)?;
+        // What does not leave now does with the next write or flush.
+        match self.poll_send(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(part.len())),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,160 @@
+//! Certificates, keys and tokens from files.
+//!
+//! Invariant: a file with a secret that others can read, or that others can change, is refused before its
+//! contents are used; no error text has any of the contents in it.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use zeroize::Zeroizing;
+
+use crate::secret::Secret;
+
+/// No file of these is as long.
+const MOST_BYTES: u64 = 1 << 20;
+/// Others may do nothing, the group may read: services share keys so.
+const FORBIDDEN: u32 = 0o037;
+
+/// A file is not used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct BadFile {
+    path: PathBuf,
+    problem: String,
+}
+
+impl BadFile {
+    pub(crate) fn new(path: &Path, problem: impl ToString) -> BadFile {
+        BadFile {
+            path: path.to_owned(),
+            problem: problem.to_string(),
+        }
+    }
+}
+
+/// Reads a file whose contents are secret: a token, a key.
+///
+/// # Errors
+/// [`BadFile`], also when others than its owner and group could read or anybody else change it.
+pub fn read_secret(path: &Path) -> Result<Secret, BadFile> {
+    let (file, metadata) = open(path)?;
+    if metadata.mode() & FORBIDDEN != 0 {
+        let mode = metadata.mode() & 0o777;
+        return Err(BadFile::new(
+            path,
+            format!("not used: others can get at it (mode {mode:o}); chmod 600 it"),
+        ));
+    }
+    read(path, file).map(|bytes| Secret::new(bytes.to_vec()))
+}
+
+/// Reads a file that others may know, but only its owner and root change.
+pub(crate) fn read_public(path: &Path) -> Result<Vec<u8>, BadFile> {
+    let (file, metadata) = open(path)?;
+    if metadata.mode() & 0o022 != 0 {
+        return Err(BadFile::new(path, "not used: others can write it"));
+    }
+    read(path, file).map(|bytes| bytes.to_vec())
+}
+
+/// All certificates of a file, at least one.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
+    let text = read_public(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(BadFile::new(path, "there is no certificate in it (PEM)")),
+        Err(error) => Err(BadFile::new(path, format!("no PEM: {error}"))),
+    }
+}
+
+/// The certificates of a file, as those that others' are signed with.
+pub(crate) fn roots(path: &Path) -> Result<RootCertStore, BadFile> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| BadFile::new(path, error))?;
+    }
+    Ok(roots)
+}
+
+/// The private key of a file.
+pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, BadFile> {
+    let text = read_secret(path)?;
+    // What the parser says of a broken file may quote it.
+    PrivateKeyDer::from_pem_slice(text.reveal())
+        .map_err(|_| BadFile::new(path, "there is no private key in it (PEM)"))
+}
+
+// Anything but a regular file could block or never end.
+fn open(path: &Path) -> Result<(File, fs::Metadata), BadFile> {
+    let failed = |error: io::Error| BadFile::new(path, format!("cannot be read: {error}"));
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(BadFile::new(path, "not used: it is not a regular file"));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.len() > MOST_BYTES {
+        let problem = format!("not used: larger than {MOST_BYTES} bytes");
+        return Err(BadFile::new(path, problem));
+    }
+    Ok((file, metadata))
+}
+
+fn read(path: &Path, file: File) -> Result<Zeroizing<Vec<u8>>, BadFile> {
+    // With room for all, no part of it is left behind where it grew.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MOST_BYTES as usize));
+    file.take(MOST_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(|error| BadFile::new(path, format!("cannot be read: {error}")))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn secrets_that_others_can_get_at_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "hunter2").unwrap();
+        for (mode, used) in [
+            (0o600, true),
+            (0o400, true),
+            (0o640, true),
+            (0o644, false),
+            (0o660, false),
+            (0o602, false),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let read = read_secret(&path);
+            assert_eq!(read.is_ok(), used, "{mode:o}");
+            assert!(!format!("{read:?}").contains("hunter2"));
+            assert_eq!(read_public(&path).is_ok(), mode & 0o022 == 0, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_a_broken_file_is_not_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.pem");
+        fs::write(&path, "-----BEGIN PRIVATE KEY-----\nhunter2\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let error = private_key(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("no private key") && !error.contains("hunter2"),
+            "{error}"
+        );
+        assert!(certificates(&path).is_err());
+        assert!(read_secret(folder.path()).is_err());
+        assert!(read_secret(&folder.path().join("nowhere")).is_err());
+    }
+}

@@ -1,0 +1,101 @@
+//! The server's side: a node's or a manager's certificate, and what clients have to show.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::server::{NoServerSessionStorage, ServerConnection, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+
+use crate::Handshake;
+use crate::files::{self, BadFile};
+use crate::fingerprint::Fingerprint;
+use crate::provider::{VERSIONS, provider};
+
+/// What is spoken inside.
+pub(crate) const HTTP2: &[u8] = b"h2";
+
+/// What clients have to show of themselves in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates<'a> {
+    /// Nothing.
+    None,
+    /// A certificate that this CA has signed, if they have one; else they show a token later.
+    Optional(&'a Path),
+    /// A certificate that this CA has signed.
+    Required(&'a Path),
+}
+
+/// A server's certificate and key, and what it asks of clients.
+#[derive(Clone, Debug)]
+pub struct ServerTls(Arc<ServerConfig>);
+
+impl ServerTls {
+    /// From files, in PEM: the certificate with what leads to its CA, the key, the clients' CA.
+    ///
+    /// # Errors
+    /// [`BadFile`] names the file that is no good.
+    pub fn load(
+        certificate: &Path,
+        key: &Path,
+        clients: ClientCertificates<'_>,
+    ) -> Result<ServerTls, BadFile> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(VERSIONS)
+            .map_err(|error| BadFile::new(certificate, error))?;
+        let builder = match clients {
+            ClientCertificates::None => builder.with_no_client_auth(),
+            ClientCertificates::Optional(ca) | ClientCertificates::Required(ca) => {
+                let optional = matches!(clients, ClientCertificates::Optional(_));
+                builder.with_client_cert_verifier(verifier(ca, optional)?)
+            }
+        };
+        let chain = files::certificates(certificate)?;
+        let mut config = builder
+            .with_single_cert(chain, files::private_key(key)?)
+            // It tells apart that the two do not belong together from what is broken.
+            .map_err(|error| BadFile::new(key, error))?;
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+        without_tickets(&mut config);
+        Ok(ServerTls(Arc::new(config)))
+    }
+
+    /// The server's end of a conversation that begins.
+    ///
+    /// # Errors
+    /// What rustls says of its configuration.
+    pub fn handshake(&self) -> io::Result<Handshake> {
+        ServerConnection::new(Arc::clone(&self.0))
+            .map(Handshake::from)
+            .map_err(io::Error::other)
+    }
+}
+
+fn verifier(
+    ca: &Path,
+    optional: bool,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, BadFile> {
+    let roots: Arc<RootCertStore> = Arc::new(files::roots(ca)?);
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
+    let builder = if optional {
+        builder.allow_unauthenticated()
+    } else {
+        builder
+    };
+    builder.build().map_err(|error| BadFile::new(ca, error))
+}
+
+/// Nobody comes back to a connection that was: tickets would only be more to send and to keep.
+pub(crate) fn without_tickets(config: &mut ServerConfig) {
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+}
+
+/// Whom a certificate names that was checked before: its first DNS name, else its digest.
+#[must_use]
+pub fn user_of(certificate: &[u8]) -> String {
+    let der = rustls::pki_types::CertificateDer::from(certificate);
+    let named = webpki::EndEntityCert::try_from(&der).ok();
+    let first = named.and_then(|named| named.valid_dns_names().next().map(str::to_owned));
+    first.unwrap_or_else(|| format!("certificate {}", Fingerprint::of(certificate)))
+}

@@ -1,0 +1,296 @@
+//! A server's list of tokens: a file of digests, users and days, read again whenever it has changed.
+//!
+//! One token a line, `SHA256 USER [UNTIL]`: the digest in hexadecimal digits, a name without spaces, and the
+//! day (`2026-12-31`, UTC, until its end) or second of Unix time until which it counts. `#` begins a comment.
+//! Taking a line out revokes the token. Invariant: whatever is wrong with file or line, nobody is let in by it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+
+use crate::files::{BadFile, read_public};
+use crate::token::{Token, TokenHash};
+
+/// Longer than any system's clock takes to its next value.
+const TICK: Duration = Duration::from_secs(2);
+const SECONDS_A_DAY: u64 = 86_400;
+
+/// A client is not let in.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NotAuthenticated {
+    /// It has said nothing.
+    #[error("the node wants a token or a client certificate, and got neither")]
+    Nothing,
+    /// It is not on the list (any more).
+    #[error("the token is not known here, or was revoked")]
+    Unknown,
+    /// Its day is over.
+    #[error("the token has expired")]
+    Expired,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct TokenList {
+    path: PathBuf,
+    read: Mutex<Read>,
+}
+
+#[derive(Debug)]
+struct Read {
+    stamp: Option<Stamp>,
+    tokens: Vec<Listed>,
+}
+
+/// Another file, or the same with other contents, has another.
+type Stamp = (u64, u64, i64, i64, u64, i64, i64);
+
+#[derive(Debug)]
+struct Listed {
+    hash: TokenHash,
+    user: String,
+    until: Option<u64>,
+}
+
+impl TokenList {
+    /// The list in a file, which must be without mistakes to begin with.
+    ///
+    /// # Errors
+    /// [`BadFile`] with the number of the line that is wrong, and nothing of what it says.
+    pub fn load(path: &Path) -> Result<TokenList, BadFile> {
+        let (tokens, wrong) = parse(&text(path)?);
+        if let Some(line) = wrong.first() {
+            let problem = format!(
+                "line {line}: write SHA256 USER [UNTIL], such as \"ab12… alice 2026-12-31\""
+            );
+            return Err(BadFile::new(path, problem));
+        }
+        Ok(TokenList {
+            path: path.to_owned(),
+            read: Mutex::new(Read {
+                stamp: None,
+                tokens,
+            }),
+        })
+    }
+
+    /// The user of a token, as the file is now.
+    ///
+    /// # Errors
+    /// [`NotAuthenticated`].
+    pub fn user(&self, token: &Token, now: SystemTime) -> Result<String, NotAuthenticated> {
+        let mut read = self.read.lock();
+        read.renew(&self.path, now);
+        let hash = token.hash();
+        let found = read.tokens.iter().find(|listed| listed.hash.matches(&hash));
+        let found = found.ok_or(NotAuthenticated::Unknown)?;
+        let now = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(u64::MAX, |since| since.as_secs());
+        if found.until.is_some_and(|until| now >= until) {
+            return Err(NotAuthenticated::Expired);
+        }
+        Ok(found.user.clone())
+    }
+}
+
+impl Read {
+    fn renew(&mut self, path: &Path, now: SystemTime) {
+        let stamp = stamp(path).filter(|_| is_settled(path, now));
+        // A file that is gone has no stamp, and is looked for again each time.
+        if stamp.is_some() && stamp == self.stamp {
+            return;
+        }
+        self.stamp = stamp;
+        self.tokens = text(path).map_or_else(|_| Vec::new(), |text| parse(&text).0);
+    }
+}
+
+// Files that change twice within a tick of the system's clock keep their stamp, so a fresh one is not relied on.
+fn is_settled(path: &Path, now: SystemTime) -> bool {
+    let changed = fs::metadata(path).and_then(|of| of.modified());
+    changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age > TICK))
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let of = fs::metadata(path).ok()?;
+    Some((
+        of.dev(),
+        of.ino(),
+        of.mtime(),
+        of.mtime_nsec(),
+        of.size(),
+        of.ctime(),
+        of.ctime_nsec(),
+    ))
+}
+
+fn text(path: &Path) -> Result<String, BadFile> {
+    String::from_utf8(read_public(path)?).map_err(|_| BadFile::new(path, "it is no text"))
+}
+
+// The tokens, and the numbers of the lines that are wrong.
+fn parse(text: &str) -> (Vec<Listed>, Vec<usize>) {
+    let (mut tokens, mut wrong) = (Vec::new(), Vec::new());
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        match listed(line) {
+            Some(listed) => tokens.push(listed),
+            None => wrong.push(number),
+        }
+    }
+    (tokens, wrong)
+}
+
+fn listed(line: &str) -> Option<Listed> {
+    let mut words = line.split_ascii_whitespace();
+    let hash = words.next()?.parse().ok()?;
+    let user = words.next()?.to_owned();
+    let until = match words.next() {
+        Some(until) => Some(end_of(until)?),
+        None => None,
+    };
+    words
+        .next()
+        .is_none()
+        .then_some(Listed { hash, user, until })
+}
+
+// The second of Unix time at which a day is over, or as it is written.
+fn end_of(text: &str) -> Option<u64> {
+    let mut parts = text.split('-');
+    let (year, month, day) = (parts.next()?, parts.next(), parts.next());
+    let (Some(month), Some(day), None) = (month, day, parts.next()) else {
+        return if month.is_none() {
+            text.parse().ok()
+        } else {
+            None
+        };
+    };
+    let days = days_since_1970(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?)?;
+    Some((days + 1) * SECONDS_A_DAY)
+}
+
+// Of the Gregorian calendar.
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    const BEFORE_MONTH: [u64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
+    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
+    let is_leap = leaps(year) > leaps(year.checked_sub(1)?);
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) {
+        return None;
+    }
+    let (before, after) = (
+        BEFORE_MONTH[month as usize - 1],
+        BEFORE_MONTH[month as usize],
+    );
+    let length = after - before + u64::from(is_leap && month == 2);
+    if !(1..=length).contains(&day) {
+        return None;
+    }
+    let years = (year - 1970) * 365 + leaps(year - 1) - leaps(1969);
+    Some(years + before + u64::from(is_leap && month > 2) + day - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn days_are_counted_as_calendars_do() {
+        for (text, end) in [
+            ("1970-01-01", 86_400),
+            ("2000-02-29", 951_868_800),
+            ("2000-03-01", 951_955_200),
+            ("2026-12-31", 1_798_761_600),
+            ("2100-03-01", 4_107_628_800),
+            ("1700000000", 1_700_000_000),
+        ] {
+            assert_eq!(end_of(text), Some(end), "{text}");
+        }
+        for text in [
+            "",
+            "x",
+            "2026-02-29",
+            "2026-13-01",
+            "2026-00-01",
+            "2026-01-00",
+            "2026-01",
+            "2100-02-29",
+            "1-1-1",
+            "2026-1-1-1",
+            "soon",
+            "-1",
+        ] {
+            assert_eq!(end_of(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn tokens_come_go_and_expire_with_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        let (alice, bob) = (Token::generate(), Token::generate());
+        let write = |text: String| {
+            let fresh = folder.path().join("fresh");
+            fs::write(&fresh, text).unwrap();
+            fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).unwrap();
+            fs::rename(&fresh, &path).unwrap();
+        };
+        write(format!(
+            "# ours\n{} alice\n\n{} bob 2026-12-31 # leaves\n",
+            alice.hash(),
+            bob.hash()
+        ));
+        let list = TokenList::load(&path).unwrap();
+        assert_eq!(list.user(&alice, at(0)), Ok("alice".to_owned()));
+        assert_eq!(list.user(&bob, at(1_798_761_599)), Ok("bob".to_owned()));
+        assert_eq!(
+            list.user(&bob, at(1_798_761_600)),
+            Err(NotAuthenticated::Expired)
+        );
+        let stranger = Token::generate();
+        assert_eq!(list.user(&stranger, at(0)), Err(NotAuthenticated::Unknown));
+
+        // Revoked, with a line beside it that nobody understands.
+        write(format!("nonsense\n{} bob\n", bob.hash()));
+        assert_eq!(list.user(&alice, at(0)), Err(NotAuthenticated::Unknown));
+        assert_eq!(list.user(&bob, at(u64::MAX / 4)), Ok("bob".to_owned()));
+        // Without the file nobody is let in.
+        fs::remove_file(&path).unwrap();
+        assert_eq!(list.user(&bob, at(0)), Err(NotAuthenticated::Unknown));
+    }
+
+    #[test]
+    fn a_list_with_a_mistake_is_no_begin() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        let hash = Token::generate().hash().to_string();
+        for wrong in [
+            hash.clone(),
+            format!("{hash} a b"),
+            format!("{hash} a 2026-12-31 b"),
+            "hunter2 alice".to_owned(),
+        ] {
+            fs::write(&path, format!("\n{wrong}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            let error = TokenList::load(&path).unwrap_err().to_string();
+            assert!(
+                error.contains("line 2") && !error.contains("hunter2"),
+                "{error}"
+            );
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(TokenList::load(&path).is_err());
+    }
+}
