@@ -10,6 +10,7 @@
 //! - [`socket`]: what both ends set on their connections' sockets.
 //! - [`source`]: what both ends must see alike in OpenCL C.
 //! - [`clock`]: one clock by another, for both ends.
+//! - [`request`]: the language in which devices are asked for.
 //! - [`id`], [`status`], [`region`], [`limits`], [`version`]: the vocabulary.
 //!
 //! What it is not: it opens no socket, starts no thread, knows no OpenCL handle. Invariant: nothing
@@ -24,6 +25,7 @@ pub mod limits;
 pub mod patience;
 pub mod preamble;
 pub mod region;
+pub mod request;
 pub mod socket;
 pub mod source;
 pub mod status;
