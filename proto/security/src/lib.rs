@@ -7,11 +7,12 @@
 //!   [`Opener`], [`LaneTls`] and [`SecureStream`] put them before the kinds of sockets that there are here;
 //! - [`Authority`]: a small CA, for those who have none;
 //! - [`Token`], [`TokenList`]: what a client says that has no certificate, and what a server keeps of it;
+//! - [`LeaseKey`], [`LeaseVerifier`]: leases that the device manager signs;
 //! - [`Secret`]: bytes that no log and no error text shows.
 //!
 //! TLS is rustls', version 1.3, with the algorithms of ring.
 //!
-//! What it is not: it knows no message of ours, listens nowhere and decides nothing but whether somebody is
+//! What it is not: it knows no message of ours but the signed lease, listens nowhere and decides nothing but whether somebody is
 //! who he says. Invariants: nothing secret leaves a type of this crate but by a method that says so in its
 //! name; no error text has anything of a secret in it.
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ mod handshake;
 mod lane;
 mod provider;
 mod records;
+mod claim;
 mod secret;
 mod server;
 mod session;
@@ -39,6 +41,7 @@ pub use fingerprint::Fingerprint;
 pub use handshake::{NotSecured, complete};
 pub use lane::LaneTls;
 pub use records::{Opener, Records};
+pub use claim::{BadKey, LeaseKey, LeaseVerifier, NotALease, VerifiedLease};
 pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::{SessionCertificate, SessionTls};
