@@ -6,7 +6,7 @@
 //! - [`runtime`]: the node's own OpenCL; the only module that knows the OpenCL library.
 //! - [`bulk`]: bulk bytes between sockets and devices.
 //! - [`build_cache`]: programs that were built before.
-//! - [`config`]: flags and file, validated; [`logging`]: one log for all processes of a daemon.
+//! - [`config`]: flags and file, validated.
 //! - [`handover`]: what supervisor and worker say to each other.
 //! - [`sys`]: the few system calls that nobody wraps safely.
 //!
@@ -22,7 +22,6 @@ pub mod bulk;
 pub mod config;
 pub mod handover;
 mod held;
-pub mod logging;
 pub mod runtime;
 pub mod supervisor;
 pub mod sys;

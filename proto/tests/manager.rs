@@ -39,6 +39,7 @@ fn hello() -> Hello {
             lease_id: vec![9; 16].into(),
             epoch: 3,
             sessions: 1,
+            units: vec![Unit::default()],
         }],
     }
 }
@@ -69,6 +70,7 @@ fn what_nodes_and_the_manager_say() {
             bytes: u64::MAX,
             commands: 1,
             sessions: 2,
+            number: 4,
         }),
     ] {
         let message = FromNode {
@@ -82,8 +84,8 @@ fn what_nodes_and_the_manager_say() {
             epoch,
             user: "ann".to_owned(),
             units: units(),
-            lifetime_ms: 30_000,
-            grace_ms: 60_000,
+            limit_ms: 0,
+            autonomy_ms: 600_000,
         }),
         To::Withdraw(Withdraw {
             lease_id,
@@ -112,6 +114,8 @@ fn what_clients_and_the_manager_say() {
         time_limit_ms: 1,
         wait: true,
         reserve: false,
+        lease_id: vec![9; 16].into(),
+        follow: true,
     };
     assert_eq!(
         RequestDevices::decode(&request.encode_to_vec()[..]),
@@ -136,6 +140,7 @@ fn what_clients_and_the_manager_say() {
         progress::Step::Position(Position {
             position: 1,
             waiting: 2,
+            lease_id: vec![9; 16].into(),
         }),
         progress::Step::Granted(Granted {
             lease_id: vec![9; 16].into(),
@@ -144,7 +149,7 @@ fn what_clients_and_the_manager_say() {
                 node_uuid: vec![7; 16].into(),
                 name: "alpha".to_owned(),
                 addresses: vec!["alpha:7079".to_owned()],
-                units: units(),
+                units: vec![Unit::default()],
             }],
             lifetime_ms: 10_000,
             reserved: true,

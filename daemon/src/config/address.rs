@@ -1,31 +1,6 @@
-//! Addresses to listen on, and those to be told to others.
+//! Addresses to be told to others.
 
 use std::net::{IpAddr, SocketAddr};
-
-use causeway_proto::DAEMON_PORT;
-
-/// Not an address to listen on.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error(
-    "{0:?} is no address to listen on: write ADDR:PORT, such as 127.0.0.1:7079 or [::1]:7079 (port 0 takes a free one)"
-)]
-pub struct BadAddress(pub String);
-
-/// Reads `ADDR:PORT` or `ADDR` (with the daemon's own port). Addresses are numbers: a name may have
-/// several, and which of them is served would depend on the moment.
-///
-/// # Errors
-/// [`BadAddress`] for anything else.
-pub fn parse_listen(text: &str) -> Result<SocketAddr, BadAddress> {
-    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
-    text.parse()
-        .or_else(|_| {
-            bare.unwrap_or(text)
-                .parse::<IpAddr>()
-                .map(|ip| SocketAddr::new(ip, DAEMON_PORT))
-        })
-        .map_err(|_| BadAddress(text.to_owned()))
-}
 
 /// Where other nodes are told to look for this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,31 +61,9 @@ fn advertised(ip: IpAddr, port: Option<u16>) -> Option<Advertised> {
     (!ip.is_unspecified() && port != Some(0)).then_some(Advertised { host, port })
 }
 
-/// Whether only this machine can reach it.
-#[must_use]
-pub fn is_loopback(address: &SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_with_and_without_a_port() {
-        for (text, expected) in [
-            ("127.0.0.1:0", "127.0.0.1:0"),
-            ("127.0.0.1", "127.0.0.1:7079"),
-            ("[::1]:9", "[::1]:9"),
-            ("[::1]", "[::1]:7079"),
-            ("::1", "[::1]:7079"),
-        ] {
-            assert_eq!(parse_listen(text), Ok(expected.parse().unwrap()), "{text}");
-        }
-        for text in ["", "localhost:7079", "127.0.0.1:70790", "1.2.3:1", ":7079"] {
-            assert!(parse_listen(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn what_others_may_be_told() {
@@ -130,21 +83,6 @@ mod tests {
             "", ":80", "node1:", "node1:0", "node1:x", "0.0.0.0", "[::]:80", "a b", "a:1:2",
         ] {
             assert!(parse_advertised(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn loopback_is_known_in_every_dress() {
-        for text in [
-            "127.0.0.1:1",
-            "127.9.9.9:1",
-            "[::1]:1",
-            "[::ffff:127.0.0.1]:1",
-        ] {
-            assert!(is_loopback(&text.parse().unwrap()), "{text}");
-        }
-        for text in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
-            assert!(!is_loopback(&text.parse().unwrap()), "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration file as it is written: shapes, no judgement.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -8,97 +8,8 @@ use toml::Spanned;
 /// Where the file lies unless a flag names another.
 pub const DEFAULT_PATH: &str = "/etc/causeway/daemon.toml";
 
-/// A configuration file could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum BadFile {
-    /// It cannot be read.
-    #[error("{}: {error}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// It says what no setting means.
-    #[error("{}:{line}: {message}", path.display())]
-    Wrong {
-        /// Which file.
-        path: PathBuf,
-        /// Which line, from 1.
-        line: usize,
-        /// What is wrong there.
-        message: String,
-    },
-}
-
-/// A file that was read and has the right shape, with what is needed to point into it.
-#[derive(Debug)]
-pub struct ConfigFile {
-    path: PathBuf,
-    text: String,
-    /// What it says.
-    pub table: Table,
-}
-
-impl ConfigFile {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`BadFile`] when it cannot be read, is no TOML, or has an unknown key.
-    pub fn read(path: &Path) -> Result<ConfigFile, BadFile> {
-        let text = std::fs::read_to_string(path).map_err(|error| BadFile::Unreadable {
-            path: path.to_owned(),
-            error,
-        })?;
-        ConfigFile::parse(path, text)
-    }
-
-    /// Reads the default file, if there is one.
-    ///
-    /// # Errors
-    /// As [`ConfigFile::read`]; that there is no file is no error.
-    pub fn read_default() -> Result<Option<ConfigFile>, BadFile> {
-        match ConfigFile::read(Path::new(DEFAULT_PATH)) {
-            Err(BadFile::Unreadable { error, .. })
-                if error.kind() == std::io::ErrorKind::NotFound =>
-            {
-                Ok(None)
-            }
-            other => other.map(Some),
-        }
-    }
-
-    /// Understands a text that was read from `path`.
-    ///
-    /// # Errors
-    /// As [`ConfigFile::read`].
-    pub fn parse(path: &Path, text: String) -> Result<ConfigFile, BadFile> {
-        let parsed = toml::from_str(&text).map_err(|error: toml::de::Error| BadFile::Wrong {
-            path: path.to_owned(),
-            line: line_of(&text, error.span().map_or(0, |span| span.start)),
-            message: error.message().to_owned(),
-        })?;
-        Ok(ConfigFile {
-            path: path.to_owned(),
-            text,
-            table: parsed,
-        })
-    }
-
-    /// The error that points at a value of this file.
-    #[must_use]
-    pub fn wrong<T>(&self, at: &Spanned<T>, message: &dyn std::fmt::Display) -> BadFile {
-        BadFile::Wrong {
-            path: self.path.clone(),
-            line: line_of(&self.text, at.span().start),
-            message: message.to_string(),
-        }
-    }
-}
-
-fn line_of(text: &str, byte: usize) -> usize {
-    1 + text.bytes().take(byte).filter(|&b| b == b'\n').count()
-}
+/// The file, with what is needed to point into it.
+pub type ConfigFile = causeway_serving::ConfigFile<Table>;
 
 /// The whole file. Every key may be absent.
 #[derive(Debug, Default, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::logging::{self, Format};
+use causeway_serving::logging::{self, Format};
 
 /// Serves this machine's OpenCL devices to Causeway clients.
 #[derive(Clone, Debug, Default, clap::Parser)]

@@ -9,10 +9,8 @@ pub mod file;
 pub mod flags;
 mod settings;
 
-pub use address::{
-    Advertised, BadAddress, BadAdvertised, is_loopback, parse_advertised, parse_listen,
-};
-pub use file::{BadFile, ConfigFile};
+pub use address::{Advertised, BadAdvertised, parse_advertised};
+pub use file::ConfigFile;
 pub use flags::Flags;
 pub use settings::{
     BadSettings, BuildCacheSettings, Handshakes, Heartbeat, InventorySettings, SessionLimits,

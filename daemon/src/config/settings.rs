@@ -7,14 +7,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_proto::{DAEMON_PORT, limits};
+use causeway_serving::logging::Logging;
+use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use toml::Spanned;
 
-use super::address::{
-    Advertised, BadAddress, BadAdvertised, is_loopback, parse_advertised, parse_listen,
-};
-use super::file::{self, BadFile, ConfigFile};
+use super::address::{Advertised, BadAdvertised, parse_advertised};
+use super::file::{self, ConfigFile};
 use super::flags::Flags;
-use crate::logging::Logging;
 
 /// Everything the daemon was told, checked.
 #[derive(Clone, Debug)]
@@ -152,7 +151,7 @@ impl Settings {
     pub fn from_flags(flags: &Flags) -> Result<Settings, BadSettings> {
         let file = match &flags.config {
             Some(path) => Some(ConfigFile::read(path)?),
-            None => ConfigFile::read_default()?,
+            None => ConfigFile::read_if_there(std::path::Path::new(file::DEFAULT_PATH))?,
         };
         let file = match file {
             Some(file) => file,
@@ -214,14 +213,15 @@ fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettin
         return Ok(flags
             .listen
             .iter()
-            .map(|text| parse_listen(text))
+            .map(|text| parse_listen(text, DAEMON_PORT))
             .collect::<Result<_, _>>()?);
     }
     match &file.table.listen {
         Some(list) if !list.is_empty() => list
             .iter()
             .map(|text| {
-                parse_listen(text.get_ref()).map_err(|error| file.wrong(text, &error).into())
+                parse_listen(text.get_ref(), DAEMON_PORT)
+                    .map_err(|error| file.wrong(text, &error).into())
             })
             .collect(),
         _ => Ok(vec![SocketAddr::from(([127, 0, 0, 1], DAEMON_PORT))]),

@@ -31,7 +31,7 @@ use crate::build_cache::store::{Name, Unusable};
 use crate::build_cache::{Broken, Job, Key, Owner, Scratch, Store, entry, pocl};
 use crate::config::BuildCacheSettings;
 use crate::handover::ToWorker;
-use crate::logging::Logging;
+use causeway_serving::logging::Logging;
 
 /// Questions that wait for the directory; a worker whose question finds no place builds.
 const QUESTIONS: usize = 256;

@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use super::drivers::Fingerprint;
 use super::process::{self, Role};
 use crate::config::InventorySettings;
-use crate::logging::Logging;
+use causeway_serving::logging::Logging;
 
 /// Bytes of a probe's answer.
 const MAX_ANSWER: u64 = 16 << 20;

@@ -88,7 +88,7 @@ fn prepare(listener: std::net::TcpListener) -> std::io::Result<TcpListener> {
 
 fn warn_of_exposure(listeners: &[TcpListener]) {
     for address in listeners.iter().filter_map(|l| l.local_addr().ok()) {
-        if !crate::config::is_loopback(&address) {
+        if !causeway_serving::is_loopback(&address) {
             tracing::warn!(
                 %address,
                 "INSECURE: everyone who can reach this address can run code on this machine's \

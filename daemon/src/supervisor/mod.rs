@@ -15,7 +15,6 @@ mod drivers;
 mod inventory;
 mod listen;
 mod node_service;
-mod notify;
 mod opening;
 mod peers;
 mod process;
@@ -149,7 +148,7 @@ fn serve(
             drop(supervisor.current_inventory().await);
             // Not before: a client waits a second for a node's devices, drivers may load for longer.
             listen::announce(&supervisor.addresses);
-            notify::notify("READY=1");
+            causeway_serving::notify("READY=1");
         }
     });
     Ok(())

@@ -5,7 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::config::{Advertised, is_loopback};
+use crate::config::Advertised;
+use causeway_serving::is_loopback;
 
 /// More than this nobody tries.
 const MOST: usize = causeway_proto::limits::MAX_LINK_ADDRESSES / 2;

@@ -9,7 +9,7 @@ use causeway_proto::RECURSION_GUARD;
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 
-use crate::logging::Logging;
+use causeway_serving::logging::Logging;
 
 /// What the process is to be.
 #[derive(Clone, Copy, Debug)]

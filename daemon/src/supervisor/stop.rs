@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use causeway_serving::notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Supervisor;
-use super::notify::notify;
 
 /// For workers that were told to leave, before they are killed.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::builds::Builds;
 use super::process::{self, Role};
 use crate::handover::{self, ToSupervisor, ToWorker};
-use crate::logging::Logging;
+use causeway_serving::logging::Logging;
 
 /// For a worker that was told to leave. It may be inside a driver that does not return.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);

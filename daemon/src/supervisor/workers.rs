@@ -20,7 +20,7 @@ use super::process;
 use super::worker::{Asked, Worker};
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, ToWorker};
-use crate::logging::Logging;
+use causeway_serving::logging::Logging;
 
 /// After a spare worker died on its own: its driver would do it again.
 const SPARE_BACKOFF: Duration = Duration::from_secs(10);

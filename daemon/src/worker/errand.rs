@@ -8,8 +8,8 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 use super::confine;
-use crate::logging::Logging;
 use crate::sys;
+use causeway_serving::logging::Logging;
 
 /// Starts `worker` ("a probing worker"): confined, with its channel to the supervisor. None, with a line in the
 /// log, when that is impossible.

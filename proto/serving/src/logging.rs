@@ -1,21 +1,19 @@
-//! Logs of supervisor and workers: `tracing` to standard error, as text or JSON.
+//! Logs of the daemon's processes and of the device manager: `tracing` to standard error, as text or JSON.
 //!
 //! Workers inherit the settings through their environment, so that one `--log` rules all of a
 //! daemon's processes. Invariant: standard output carries nothing but the `listening on` lines.
-#![forbid(unsafe_code)]
-
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// [`Logging::filter`], for the daemon as for its child processes.
+/// [`Logging::filter`], for a daemon as for its child processes.
 pub const FILTER_VARIABLE: &str = "CAUSEWAYD_LOG";
 /// [`Logging::format`], likewise.
 pub const FORMAT_VARIABLE: &str = "CAUSEWAYD_LOG_FORMAT";
 
-/// What the lines of this crate are named after.
-const OWN_TARGET: &str = "causeway_daemon";
+/// What the lines of our crates are named after, or rather begin with.
+const OWN_TARGETS: &str = "causeway";
 
 /// How a line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -56,7 +54,7 @@ impl FromStr for Format {
 /// What is logged and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logging {
-    /// A `tracing` filter: a level, or `target=level` pairs. A level alone is about the daemon itself;
+    /// A `tracing` filter: a level, or `target=level` pairs. A level alone is about our own crates;
     /// the libraries below it (HTTP/2 tells every frame at `debug`) then only warn.
     pub filter: String,
     /// How a line looks.
@@ -97,7 +95,7 @@ impl Logging {
 
     fn directives(&self) -> String {
         match self.filter.parse::<LevelFilter>() {
-            Ok(level) if level > LevelFilter::WARN => format!("warn,{OWN_TARGET}={level}"),
+            Ok(level) if level > LevelFilter::WARN => format!("warn,{OWN_TARGETS}={level}"),
             _ => self.filter.clone(),
         }
     }
@@ -129,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_alone_is_about_the_daemon() {
+    fn a_level_alone_is_about_our_own_crates() {
         let directives = |filter: &str| {
             let logging = Logging {
                 filter: filter.to_owned(),
@@ -137,12 +135,12 @@ mod tests {
             };
             logging.directives()
         };
-        assert_eq!(directives("debug"), "warn,causeway_daemon=debug");
-        assert_eq!(directives("info"), "warn,causeway_daemon=info");
+        assert_eq!(directives("debug"), "warn,causeway=debug");
+        assert_eq!(directives("info"), "warn,causeway=info");
         for as_it_is in ["error", "off", "h2=trace", "debug,h2=off"] {
             assert_eq!(directives(as_it_is), as_it_is);
         }
-        assert!(module_path!().starts_with(OWN_TARGET));
+        assert!(module_path!().starts_with(OWN_TARGETS));
     }
 
     #[test]

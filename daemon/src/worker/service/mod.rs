@@ -33,8 +33,8 @@ use super::connection::{Connection, SessionStart};
 use super::session::{Preloaded, Session};
 use crate::build_cache::Client;
 use crate::handover::{self, ToSupervisor};
-use crate::logging::Logging;
 use crate::sys;
+use causeway_serving::logging::Logging;
 use ending::{Ending, Endings};
 use stage::Stage;
 

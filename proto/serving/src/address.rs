@@ -1,0 +1,72 @@
+//! Addresses to listen on.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Not an address to listen on.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "{0:?} is no address to listen on: write ADDR:PORT, such as 127.0.0.1:{1} or [::1]:{1} (port 0 takes a free one)"
+)]
+pub struct BadAddress(pub String, pub u16);
+
+/// Reads `ADDR:PORT` or `ADDR` (with the server's usual port). Addresses are numbers: a name may have
+/// several, and which of them is served would depend on the moment.
+///
+/// # Errors
+/// [`BadAddress`] for anything else.
+pub fn parse_listen(text: &str, usual_port: u16) -> Result<SocketAddr, BadAddress> {
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    text.parse()
+        .or_else(|_| {
+            bare.unwrap_or(text)
+                .parse::<IpAddr>()
+                .map(|ip| SocketAddr::new(ip, usual_port))
+        })
+        .map_err(|_| BadAddress(text.to_owned(), usual_port))
+}
+
+/// Whether only this machine can reach it.
+#[must_use]
+pub fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_with_and_without_a_port() {
+        for (text, expected) in [
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("127.0.0.1", "127.0.0.1:7079"),
+            ("[::1]:9", "[::1]:9"),
+            ("[::1]", "[::1]:7079"),
+            ("::1", "[::1]:7079"),
+        ] {
+            assert_eq!(
+                parse_listen(text, 7079),
+                Ok(expected.parse().unwrap()),
+                "{text}"
+            );
+        }
+        for text in ["", "localhost:7079", "127.0.0.1:70790", "1.2.3:1", ":7079"] {
+            assert!(parse_listen(text, 7079).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_known_in_every_dress() {
+        for text in [
+            "127.0.0.1:1",
+            "127.9.9.9:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+        ] {
+            assert!(is_loopback(&text.parse().unwrap()), "{text}");
+        }
+        for text in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
+            assert!(!is_loopback(&text.parse().unwrap()), "{text}");
+        }
+    }
+}

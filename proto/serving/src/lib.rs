@@ -1,0 +1,19 @@
+//! What the two servers, `causewayd` and `causeway-devmgr`, do alike around their real work.
+//!
+//! - [`ConfigFile`]: a TOML file whose mistakes are named with their line;
+//! - [`parse_listen`], [`is_loopback`]: addresses to listen on;
+//! - [`logging`]: what is logged and how;
+//! - [`notify`]: readiness, for systemd.
+//!
+//! What it is not: it serves nothing and knows no message. Invariant: nothing here differs between the two
+//! but by an argument.
+#![forbid(unsafe_code)]
+
+mod address;
+mod file;
+pub mod logging;
+mod notify;
+
+pub use address::{BadAddress, is_loopback, parse_listen};
+pub use file::{BadFile, ConfigFile};
+pub use notify::notify;
