@@ -39,7 +39,6 @@ fn hello() -> Hello {
             lease_id: vec![9; 16].into(),
             epoch: 3,
             sessions: 1,
-            units: vec![Unit::default()],
         }],
     }
 }

@@ -19,6 +19,7 @@
 
 mod asynchronous;
 mod authority;
+mod claim;
 mod client;
 mod files;
 mod fingerprint;
@@ -26,7 +27,6 @@ mod handshake;
 mod lane;
 mod provider;
 mod records;
-mod claim;
 mod secret;
 mod server;
 mod session;
@@ -35,13 +35,13 @@ mod token_list;
 
 pub use asynchronous::{SecureStream, secure};
 pub use authority::{Authority, Issued, NotCertified};
+pub use claim::{BadKey, LeaseKey, LeaseVerifier, NotALease, VerifiedLease};
 pub use client::{ClientTls, pinned};
 pub use files::{BadFile, read_secret};
 pub use fingerprint::Fingerprint;
 pub use handshake::{NotSecured, complete};
 pub use lane::LaneTls;
 pub use records::{Opener, Records};
-pub use claim::{BadKey, LeaseKey, LeaseVerifier, NotALease, VerifiedLease};
 pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::{SessionCertificate, SessionTls};

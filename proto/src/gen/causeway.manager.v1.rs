@@ -137,11 +137,14 @@ pub struct Heartbeat {
     /// now
     #[prost(uint32, tag = "3")]
     pub sessions: u32,
+    /// from 1; the answering Alive has it too
+    #[prost(uint64, tag = "4")]
+    pub number: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToNode {
-    #[prost(oneof = "to_node::Message", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "to_node::Message", tags = "1, 2, 3, 4, 5")]
     pub message: ::core::option::Option<to_node::Message>,
 }
 /// Nested message and enum types in `ToNode`.
@@ -157,14 +160,24 @@ pub mod to_node {
         Withdraw(super::Withdraw),
         #[prost(message, tag = "4")]
         Drain(super::Drain),
+        #[prost(message, tag = "5")]
+        Alive(super::Alive),
     }
+}
+/// Answers a Heartbeat. The daemon has heard from the manager as of when it sent that one: so it never
+/// believes itself in touch for longer than the manager does.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Alive {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
     #[prost(uint32, tag = "1")]
     pub wire_version: u32,
-    /// of this start of the manager; what is older is stale
+    /// grants up to this one that Hello did not report are void, however late they come
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
     /// 32 bytes, Ed25519: signs leases
@@ -188,7 +201,7 @@ pub struct Unit {
     #[prost(uint32, tag = "3")]
     pub share: u32,
 }
-/// Serve this lease. Said again with the same epoch when the lease is renewed: only the lifetime changes.
+/// Serve this lease. May be said again: the same epoch means the same grant.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Grant {
@@ -202,12 +215,12 @@ pub struct Grant {
     pub user: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub units: ::prost::alloc::vec::Vec<LeasedUnit>,
-    /// after which the daemon ends the lease by itself
+    /// after which the daemon ends the lease by itself; 0: none
     #[prost(uint64, tag = "5")]
-    pub lifetime_ms: u64,
-    /// for which it is kept when the client was lost
+    pub limit_ms: u64,
+    /// for which the daemon serves it without hearing from the manager
     #[prost(uint64, tag = "6")]
-    pub grace_ms: u64,
+    pub autonomy_ms: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -260,11 +273,17 @@ pub struct RequestDevices {
     /// set the devices aside for a few seconds only; see Confirm
     #[prost(bool, tag = "7")]
     pub reserve: bool,
+    /// from Position: the client is back; empty: a new request
+    #[prost(bytes = "bytes", tag = "8")]
+    pub lease_id: ::prost::bytes::Bytes,
+    /// tell also what becomes of the lease
+    #[prost(bool, tag = "9")]
+    pub follow: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Progress {
-    #[prost(oneof = "progress::Step", tags = "1, 2, 3")]
+    #[prost(oneof = "progress::Step", tags = "1, 2, 3, 4")]
     pub step: ::core::option::Option<progress::Step>,
 }
 /// Nested message and enum types in `Progress`.
@@ -278,11 +297,13 @@ pub mod progress {
         Granted(super::Granted),
         #[prost(message, tag = "3")]
         Refused(super::Refused),
+        #[prost(message, tag = "4")]
+        Ended(super::Ended),
     }
 }
 /// Said at every change.
 #[allow(clippy::all)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Position {
     /// from 1
     #[prost(uint32, tag = "1")]
@@ -290,6 +311,9 @@ pub struct Position {
     /// requests in the queue
     #[prost(uint32, tag = "2")]
     pub waiting: u32,
+    /// 16 random bytes: of the request, and then of its lease
+    #[prost(bytes = "bytes", tag = "3")]
+    pub lease_id: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -324,7 +348,15 @@ pub struct NodeShare {
     #[prost(string, repeated, tag = "3")]
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "4")]
-    pub units: ::prost::alloc::vec::Vec<LeasedUnit>,
+    pub units: ::prost::alloc::vec::Vec<Unit>,
+}
+/// It is over, by the holder's wish or not.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ended {
+    /// for people
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -437,8 +469,8 @@ pub struct QueueList {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaitingRequest {
-    #[prost(uint64, tag = "1")]
-    pub request_id: u64,
+    #[prost(bytes = "bytes", tag = "1")]
+    pub lease_id: ::prost::bytes::Bytes,
     #[prost(string, tag = "2")]
     pub user: ::prost::alloc::string::String,
     #[prost(uint32, tag = "3")]
@@ -630,25 +662,23 @@ pub struct QuotaList {
     #[prost(message, repeated, tag = "1")]
     pub quotas: ::prost::alloc::vec::Vec<Quota>,
 }
-/// 0: no limit.
+/// What is 0 or absent has no limit.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Quota {
-    /// at once
-    #[prost(uint32, tag = "3")]
+    /// at once; a share counts as one
+    #[prost(uint32, tag = "4")]
     pub devices: u32,
     /// bytes of device memory at once
-    #[prost(uint64, tag = "4")]
-    pub memory: u64,
-    /// in the window
     #[prost(uint64, tag = "5")]
-    pub device_seconds: u64,
+    pub memory: u64,
+    /// in the policy's window
     #[prost(uint64, tag = "6")]
-    pub window_seconds: u64,
-    /// told, not put
-    #[prost(uint64, tag = "7")]
-    pub used_device_seconds: u64,
-    #[prost(oneof = "quota::Who", tags = "1, 2")]
+    pub device_seconds: u64,
+    /// the most urgent class
+    #[prost(enumeration = "Priority", optional, tag = "7")]
+    pub highest: ::core::option::Option<i32>,
+    #[prost(oneof = "quota::Who", tags = "1, 2, 3")]
     pub who: ::core::option::Option<quota::Who>,
 }
 /// Nested message and enum types in `Quota`.
@@ -660,6 +690,9 @@ pub mod quota {
         User(::prost::alloc::string::String),
         #[prost(string, tag = "2")]
         Group(::prost::alloc::string::String),
+        /// each user that has no quota of his own
+        #[prost(bool, tag = "3")]
+        EveryUser(bool),
     }
 }
 #[allow(clippy::all)]
@@ -724,6 +757,8 @@ pub enum RefusalCode {
     Quota = 3,
     Malformed = 4,
     QueueFull = 5,
+    /// the class is not allowed
+    Priority = 7,
     /// the manager cannot write down what it would grant
     Store = 6,
 }
@@ -740,6 +775,7 @@ impl RefusalCode {
             Self::Quota => "REFUSAL_CODE_QUOTA",
             Self::Malformed => "REFUSAL_CODE_MALFORMED",
             Self::QueueFull => "REFUSAL_CODE_QUEUE_FULL",
+            Self::Priority => "REFUSAL_CODE_PRIORITY",
             Self::Store => "REFUSAL_CODE_STORE",
         }
     }
@@ -752,6 +788,7 @@ impl RefusalCode {
             "REFUSAL_CODE_QUOTA" => Some(Self::Quota),
             "REFUSAL_CODE_MALFORMED" => Some(Self::Malformed),
             "REFUSAL_CODE_QUEUE_FULL" => Some(Self::QueueFull),
+            "REFUSAL_CODE_PRIORITY" => Some(Self::Priority),
             "REFUSAL_CODE_STORE" => Some(Self::Store),
             _ => None,
         }
@@ -1196,8 +1233,8 @@ pub mod leases_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// All or nothing. The last message is Granted or Refused. Who hangs up while waiting leaves the queue;
-        /// who hangs up before he has read Granted gives it back.
+        /// All or nothing. The last message is Granted or Refused; with `follow` the stream goes on to Ended. Who
+        /// hangs up while waiting keeps his place for a while, and comes back by asking with the same lease id.
         pub async fn request(
             &mut self,
             request: impl tonic::IntoRequest<super::RequestDevices>,
@@ -1266,6 +1303,7 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "Renew"));
             self.inner.unary(req, path, codec).await
         }
+        /// Gives a lease or a reservation back, or waits no longer.
         pub async fn release(
             &mut self,
             request: impl tonic::IntoRequest<super::ReleaseLease>,
@@ -1355,8 +1393,8 @@ pub mod leases_server {
             >
             + std::marker::Send
             + 'static;
-        /// All or nothing. The last message is Granted or Refused. Who hangs up while waiting leaves the queue;
-        /// who hangs up before he has read Granted gives it back.
+        /// All or nothing. The last message is Granted or Refused; with `follow` the stream goes on to Ended. Who
+        /// hangs up while waiting keeps his place for a while, and comes back by asking with the same lease id.
         async fn request(
             &self,
             request: tonic::Request<super::RequestDevices>,
@@ -1371,6 +1409,7 @@ pub mod leases_server {
             &self,
             request: tonic::Request<super::RenewLease>,
         ) -> std::result::Result<tonic::Response<super::Granted>, tonic::Status>;
+        /// Gives a lease or a reservation back, or waits no longer.
         async fn release(
             &self,
             request: tonic::Request<super::ReleaseLease>,
