@@ -64,7 +64,7 @@ fn memory(buffer: &Arc<Buffer>) -> ArgValue {
 }
 
 fn number(value: i32) -> ArgValue {
-    ArgValue::Plain(Bytes::copy_from_slice(&value.to_ne_bytes()))
+    ArgValue::Plain(value.to_ne_bytes()[..].into())
 }
 
 fn captured(kernel: &Arc<Kernel>, device: &Device) -> Snapshot {

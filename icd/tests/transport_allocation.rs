@@ -3,39 +3,12 @@
 //! One test: it counts what the whole process allocates.
 
 mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
 
 use causeway::config::Carrier;
 use common::upper::{Upper, command};
 use common::{FakeNode, Faults};
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is passed on to the system's allocator; counting touches a plain thread-local.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use counting::{Counting, allocations};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -61,11 +34,11 @@ fn steady_sending_allocates_nothing_on_the_calling_thread() {
     let mut floods = 1;
     flood(100_000);
     loop {
-        let before = COUNT.get();
+        let before = allocations();
         flood(100_000);
         session.flush().unwrap();
         floods += 1;
-        if COUNT.get() == before {
+        if allocations() == before {
             break;
         }
         assert!(floods < 20, "every flood allocates");

@@ -8,7 +8,7 @@ use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Context, Event, Queue, Submission, Work};
+use crate::stub::{Context, Event, Hold, Queue, Submission, Work};
 
 /// Reads a wait list of a command on `queue`.
 ///
@@ -68,7 +68,7 @@ fn synchronise(
             work,
             command,
             wait,
-            hold: Vec::new(),
+            hold: Hold::new(),
             finisher: None,
             visible: !event.is_null(),
         },

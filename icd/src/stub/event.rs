@@ -23,7 +23,7 @@ pub(super) use ending::{End, Precedents};
 pub(super) use times::Start;
 
 use super::host_ranges::Follower;
-use super::{Binding, Buffer, Context, Queue, Site, callbacks, next_id, timer};
+use super::{Binding, Context, Hold, Queue, Site, callbacks, next_id, timer};
 use crate::error::{ClResult, Status};
 use crate::transport;
 
@@ -43,8 +43,11 @@ pub struct Event {
     pub(crate) binding: Binding,
     id: EventId,
     context: Arc<Context>,
+    // Of a command; none of an unseen one.
     queue: Option<Arc<Queue>>,
-    // Where it is of what is no command of the application's; none where only the client ends it.
+    // Of an unseen command, whose queue keeps it for others: the session keeps the queue until its end.
+    kept_by: Weak<Queue>,
+    // Where it is of what has no `queue`; none where only the client ends it.
     home: Option<Arc<Site>>,
     command: u32,
     // When it was enqueued, on the host clock; where somebody may ask for it.
@@ -72,7 +75,7 @@ struct State {
     callbacks: Vec<(i32, EventCallback)>,
     finisher: Option<Finisher>,
     // Memory that the command reads or writes.
-    hold: Vec<Arc<Buffer>>,
+    hold: Hold,
     // The wait list, until the end: the command, once sent, names it, so no release may come earlier.
     wait: Vec<Arc<Event>>,
     // Commands of our own that it consists of (distributed contexts): they end before it, and what fails
@@ -109,7 +112,7 @@ pub(super) struct Life {
     /// The wait list.
     pub(super) wait: Vec<Arc<Event>>,
     /// Memory that the command reads or writes.
-    pub(super) hold: Vec<Arc<Buffer>>,
+    pub(super) hold: Hold,
     /// Runs before anybody sees the end.
     pub(super) finisher: Option<Finisher>,
     /// Whether the queue counts it as one whose end the application can see.
@@ -130,6 +133,22 @@ impl std::fmt::Debug for Event {
 impl Event {
     /// The event of a command that is about to be sent.
     pub(super) fn of_command(queue: &Arc<Queue>, life: Life) -> Arc<Event> {
+        Arc::new(Event::new(queue, life))
+    }
+
+    /// The same in the place of one that nobody refers to any more, if that is so.
+    pub(super) fn again(mut spent: Arc<Event>, queue: &Arc<Queue>, life: Life) -> Arc<Event> {
+        let event = Event::new(queue, life);
+        match Arc::get_mut(&mut spent) {
+            Some(place) => {
+                *place = event;
+                spent
+            }
+            None => Arc::new(event),
+        }
+    }
+
+    fn new(queue: &Arc<Queue>, life: Life) -> Event {
         let Life {
             command,
             gated,
@@ -140,12 +159,18 @@ impl Event {
             visible,
             unseen,
         } = life;
-        Arc::new(Event {
+        let (seen_in, kept_by, home) = if unseen {
+            (None, Arc::downgrade(queue), Some(queue.site().clone()))
+        } else {
+            (Some(queue.clone()), Weak::new(), None)
+        };
+        Event {
             binding: Binding::default(),
             id: EventId(next_id()),
             context: queue.context().clone(),
-            queue: Some(queue.clone()),
-            home: None,
+            queue: seen_in,
+            kept_by,
+            home,
             command,
             queued_ns: timer::stamp(queue),
             withheld: AtomicBool::new(false),
@@ -162,15 +187,11 @@ impl Event {
                 ..State::default()
             }),
             changed: Condvar::new(),
-        })
+        }
     }
 
     /// The event of a command of our own on a site: a transfer, or a part of the application's command.
-    pub(super) fn of_part(
-        context: &Arc<Context>,
-        site: &Arc<Site>,
-        hold: Vec<Arc<Buffer>>,
-    ) -> Arc<Event> {
+    pub(super) fn of_part(context: &Arc<Context>, site: &Arc<Site>, hold: Hold) -> Arc<Event> {
         let state = State {
             hold,
             ..State::default()
@@ -189,6 +210,7 @@ impl Event {
             id: EventId(next_id()),
             context: context.clone(),
             queue: None,
+            kept_by: Weak::new(),
             home,
             command: CL_COMMAND_USER,
             queued_ns: 0,
@@ -214,10 +236,15 @@ impl Event {
         &self.context
     }
 
-    /// Its queue; none for a user event.
+    /// Its queue; none for a user event, and for a command that nobody looks at.
     #[must_use]
     pub fn queue(&self) -> Option<&Arc<Queue>> {
         self.queue.as_ref()
+    }
+
+    // The queue of any command, whether somebody looks at it or not.
+    fn any_queue(&self) -> Option<Arc<Queue>> {
+        self.queue.clone().or_else(|| self.kept_by.upgrade())
     }
 
     /// `CL_EVENT_COMMAND_TYPE`.
@@ -305,8 +332,9 @@ impl Event {
             }
             let status = cause(status, &state.parts);
             state.inherited = is_inherited(status, &state.wait);
-            if let Some(queue) = &self.queue
+            if status.is_error()
                 && !state.inherited
+                && let Some(queue) = self.any_queue()
             {
                 // Before clFinish, which tells it, can see the end.
                 queue.finished(self.id, status);
@@ -369,7 +397,7 @@ impl Event {
     /// # Errors
     /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it failed.
     pub fn wait(&self) -> ClResult {
-        if let Some(queue) = &self.queue {
+        if let Some(queue) = self.any_queue() {
             if self.context.is_distributed() {
                 // What it waits for may still stand in another session's outbox.
                 let _ = self.context.flush();
@@ -408,8 +436,8 @@ impl Event {
     /// code the node gave the command for that; otherwise the status it failed with.
     pub fn outcome(&self) -> ClResult {
         let waited = self.wait();
-        if let Some(queue) = &self.queue
-            && waited.is_err()
+        if waited.is_err()
+            && let Some(queue) = self.any_queue()
         {
             queue.told(self.id);
         }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 
 use super::event::End;
-use super::{Context, Event, peer};
+use super::{Context, Event, Queue, peer};
 use crate::error::ClResult;
 use crate::thread::Stack;
 use crate::transport::{self, Node, Session, SessionEvents};
@@ -32,8 +32,15 @@ type Slot = Arc<Mutex<Option<Arc<SessionLink>>>>;
 #[derive(Default)]
 pub struct SessionLink {
     session: OnceLock<Arc<Session>>,
-    incomplete: Table<EventId, Arc<Event>>,
+    incomplete: Table<EventId, Expected>,
     contexts: Table<ContextId, Weak<Context>>,
+}
+
+/// A command under way.
+struct Expected {
+    event: Arc<Event>,
+    // Of an unseen one, whose event does not.
+    _keeps: Option<Arc<Queue>>,
 }
 
 impl std::fmt::Debug for SessionLink {
@@ -108,9 +115,14 @@ impl SessionLink {
         self.session.get().expect("set when the link was made")
     }
 
-    /// A command is on its way; its event will be completed.
-    pub fn expect(&self, event: Arc<Event>) {
-        self.incomplete.insert(event.id(), event);
+    /// A command is on its way; its event will be completed. `keeps` lives until then.
+    pub fn expect(&self, event: Arc<Event>, keeps: Option<Arc<Queue>>) {
+        let id = event.id();
+        let expected = Expected {
+            event,
+            _keeps: keeps,
+        };
+        self.incomplete.insert(id, expected);
         // The loss may have passed between the caller's look and this insert.
         if let Some(session) = self.session.get()
             && let Some(error) = session.is_lost()
@@ -137,8 +149,8 @@ impl SessionLink {
     fn fail_all(&self, status: Status) {
         let ids: Vec<EventId> = self.incomplete.iter().map(|entry| *entry.key()).collect();
         for id in ids {
-            if let Some((_, event)) = self.incomplete.remove(&id) {
-                event.ended(End::of(status));
+            if let Some((_, expected)) = self.incomplete.remove(&id) {
+                expected.event.ended(End::of(status));
             }
         }
     }
@@ -158,9 +170,10 @@ impl SessionLink {
 
 impl SessionEvents for SessionLink {
     fn completed(&self, completion: Completion) {
-        let Some((_, event)) = self.incomplete.remove(&EventId(completion.event)) else {
+        let Some((_, expected)) = self.incomplete.remove(&EventId(completion.event)) else {
             return;
         };
+        let event = &expected.event;
         let status = Status(completion.status.min(0));
         if status.is_error() && !completion.message.is_empty() {
             tracing::warn!("a command failed with {}: {}", status.0, completion.message);

@@ -14,6 +14,7 @@ pub mod callbacks;
 mod context;
 mod device;
 mod distributed;
+mod encoded;
 mod event;
 mod extensions;
 mod host_ranges;
@@ -55,7 +56,14 @@ pub use site::Site;
 pub use transfer::{Transfer, Written, nothing};
 pub use work::{Map, Work};
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+
+/// Buffers that a command reads or writes: they live until it is done. As many as most commands have need no
+/// memory of their own.
+pub type Hold = SmallVec<[Arc<Buffer>; 8]>;
 
 /// The next id of the process's one counter; never 0.
 pub fn next_id() -> u64 {

@@ -5,15 +5,16 @@
 //! order of calls is the order on the wire. It waits for nobody.
 
 mod order;
+mod unseen;
 mod untold;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use causeway_proto::command::enqueue::Operation;
 use causeway_proto::command::{CreateQueue, Enqueue, ObjectKind, command::Kind};
 use causeway_proto::id::{EventId, QueueId};
 use causeway_proto::limits::MAX_LIST;
+use causeway_proto::status::WireError;
 use cl_headers::types::{
     CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE,
 };
@@ -22,8 +23,10 @@ use parking_lot::Mutex;
 use self::order::Order;
 pub(super) use self::order::{Place, Standing};
 use self::untold::Untold;
+use super::encoded::EncodedEnqueue;
 use super::event::{Finisher, Life};
-use super::{Binding, Buffer, Context, Device, Event, Site, Work, next_id};
+use super::work::OnWire;
+use super::{Binding, Context, Device, Event, Hold, Site, Work, next_id};
 use crate::error::{ClResult, Status};
 
 /// See the module.
@@ -56,7 +59,7 @@ pub struct Submission {
     /// The wait list.
     pub wait: Vec<Arc<Event>>,
     /// What must live until it is done.
-    pub hold: Vec<Arc<Buffer>>,
+    pub hold: Hold,
     /// Runs when it is done, before anybody sees that.
     pub finisher: Option<Finisher>,
     /// Whether the application can see its end: it asked for the event, or host memory is written.
@@ -251,7 +254,7 @@ impl Queue {
         }
         let place = Place::of(&submission.work, submission.wait.is_empty());
         let on = wait_ids(&submission.wait);
-        let operation = submission.work.on(&self.site)?;
+        let operation = OnWire::of(submission.work, &self.site)?;
         let mut order = self.order.lock();
         let gated = order
             .would_gate(self.is_in_order(), place, &submission.wait)
@@ -262,7 +265,7 @@ impl Queue {
             && !is_gated
             && on.is_empty()
             && submission.finisher.is_none()
-            && is_plain(&operation);
+            && operation.is_plain();
         if submission.visible {
             self.visible.fetch_add(1, Ordering::AcqRel);
         }
@@ -276,18 +279,15 @@ impl Queue {
             visible: submission.visible,
             unseen,
         };
-        let event = Event::of_command(self, life);
-        let kind = Kind::Enqueue(Enqueue {
-            event: event.id().0,
-            queue: self.id.0,
-            wait: on,
-            unseen,
-            operation: Some(operation),
-        });
+        let event = if unseen {
+            order.unseen_event(self, life)
+        } else {
+            Event::of_command(self, life)
+        };
         let link = self.site.link();
         prepare(&event).inspect_err(|_| event.discard())?;
-        link.expect(event.clone());
-        if let Err(error) = link.session().send(&kind) {
+        link.expect(event.clone(), unseen.then(|| self.clone()));
+        if let Err(error) = self.send(event.id(), on, unseen, operation) {
             // The withdrawal may wait for a lane.
             drop(order);
             link.forget(event.id());
@@ -297,7 +297,36 @@ impl Queue {
         }
         event.submitted();
         order.push(&event, self.is_in_order(), is_gated, place);
+        if unseen {
+            order.unseen.keep(&event);
+        }
         Ok(event)
+    }
+
+    fn send(
+        &self,
+        event: EventId,
+        wait: Vec<u64>,
+        unseen: bool,
+        operation: OnWire,
+    ) -> Result<(), WireError> {
+        let session = self.site.session();
+        match operation {
+            OnWire::Message(operation) => session.send(&Kind::Enqueue(Enqueue {
+                event: event.0,
+                queue: self.id.0,
+                wait,
+                unseen,
+                operation: Some(operation),
+            })),
+            OnWire::Encoded(operation) => session.send(&EncodedEnqueue {
+                event,
+                queue: self.id,
+                wait: &wait,
+                unseen,
+                operation: &operation,
+            }),
+        }
     }
 
     /// A distributed context's way in, under the lock of its sequence: makes the event, has `send` send the
@@ -349,7 +378,7 @@ impl Queue {
                 work: Work::Marker,
                 command: CL_COMMAND_MARKER,
                 wait: part.to_vec(),
-                hold: Vec::new(),
+                hold: Hold::new(),
                 finisher: None,
                 visible: false,
             };
@@ -423,20 +452,6 @@ fn wait_ids(wait: &[Arc<Event>]) -> Vec<u64> {
         ids.extend(wait.first().map(|on| on.id().0));
     }
     ids
-}
-
-// Whether nothing but its end comes of a command, and it is at once what the wire says.
-fn is_plain(operation: &Operation) -> bool {
-    match operation {
-        Operation::NdRange(_)
-        | Operation::CopyBuffer(_)
-        | Operation::FillBuffer(_)
-        | Operation::Migrate(_)
-        | Operation::Marker(_)
-        | Operation::Barrier(_) => true,
-        Operation::WriteBuffer(write) => !write.bulk,
-        Operation::ReadBuffer(_) | Operation::SendRegion(_) | Operation::ReceiveRegion(_) => false,
-    }
 }
 
 impl Drop for Queue {

@@ -7,14 +7,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use causeway_proto::command::{ReadBuffer, WriteBuffer, enqueue::Operation};
 use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
 use cl_headers::types::CL_COMMAND_UNMAP_MEM_OBJECT;
+use smallvec::smallvec;
 
+use super::encoded::Encoded;
 use super::event::Finisher;
 use super::host_ranges::{HostRanges, HostWrite};
-use super::{Buffer, Event, Queue, Submission, Work, work};
+use super::{Buffer, Event, Hold, Queue, Submission, Work, work};
 use crate::error::{ClResult, Status};
 use crate::transport::HostRegion;
 
@@ -86,7 +89,7 @@ impl Transfer {
             })),
             command: self.command,
             wait: self.wait,
-            hold: vec![self.buffer],
+            hold: smallvec![self.buffer],
             finisher: Some(finisher),
             visible: true,
         };
@@ -116,24 +119,27 @@ impl Transfer {
         let grant = (free && !taken).then(|| session.eager_grant(self.region.packed_length()));
         let grant = grant.flatten();
         self.wait.extend(gate);
-        let (contents, upload) = if taken {
-            (self.host.copy_out(), None)
+        let buffer = self.buffer.id_on(queue.site())?;
+        let (work, upload) = if taken {
+            let write = Encoded::write(buffer, &self.region, |out| self.host.append_to(out));
+            (Work::Encoded(write), None)
         } else {
-            (Vec::new(), Some(self.host))
+            let operation = Operation::WriteBuffer(WriteBuffer {
+                buffer: buffer.0,
+                region: Some(self.region.to_wire()),
+                contents: Bytes::new(),
+                bulk: true,
+                eager: grant.is_some(),
+            });
+            (Work::Ready(operation), Some(self.host))
         };
         let keep = self.keep;
         let finisher = keep.map(|keep| -> Finisher { Box::new(move |_, _| drop(keep)) });
         let submission = Submission {
-            work: Work::Ready(Operation::WriteBuffer(WriteBuffer {
-                buffer: self.buffer.id_on(queue.site())?.0,
-                region: Some(self.region.to_wire()),
-                contents: contents.into(),
-                bulk: !taken,
-                eager: grant.is_some(),
-            })),
+            work,
             command: self.command,
             wait: self.wait,
-            hold: vec![self.buffer.clone()],
+            hold: smallvec![self.buffer.clone()],
             finisher,
             visible: self.wants_event,
         };
@@ -160,7 +166,7 @@ impl Transfer {
             work,
             command: self.command,
             wait: self.wait,
-            hold: vec![self.buffer],
+            hold: smallvec![self.buffer],
             finisher: None,
             visible: true,
         };
@@ -179,7 +185,7 @@ impl Transfer {
             work,
             command: self.command,
             wait: self.wait,
-            hold: vec![self.buffer],
+            hold: smallvec![self.buffer],
             finisher: None,
             visible: self.wants_event,
         };
@@ -210,7 +216,7 @@ pub fn nothing(
     queue: &Arc<Queue>,
     command: u32,
     mut wait: Vec<Arc<Event>>,
-    hold: Vec<Arc<Buffer>>,
+    hold: Hold,
     keep: Option<Box<dyn Send>>,
     wants_event: bool,
 ) -> ClResult<Arc<Event>> {

@@ -12,6 +12,7 @@ use causeway_proto::command::{
 };
 use causeway_proto::region::Region;
 
+use super::encoded::Encoded;
 use super::host_ranges::HostWrite;
 use super::kernel::Snapshot;
 use super::{Buffer, Site};
@@ -52,6 +53,8 @@ pub enum Work {
     },
     /// Made for the queue's site already (contexts of one site).
     Ready(Operation),
+    /// The same, encoded already: a launch or a write with its bytes.
+    Encoded(Encoded),
     /// A launch (distributed contexts).
     Launch(Snapshot),
     /// A read into the application's memory (distributed contexts).
@@ -60,6 +63,46 @@ pub enum Work {
     Write(Write),
     /// A map (distributed contexts).
     Map(Map),
+}
+
+/// An operation in the terms of the wire.
+pub(super) enum OnWire {
+    /// As its message.
+    Message(Operation),
+    /// Encoded already.
+    Encoded(Encoded),
+}
+
+impl OnWire {
+    /// What a site of a context without others is told.
+    ///
+    /// # Errors
+    /// As [`Work::on`].
+    pub(super) fn of(work: Work, site: &Site) -> ClResult<OnWire> {
+        match work {
+            Work::Encoded(encoded) => Ok(OnWire::Encoded(encoded)),
+            work => work.on(site).map(OnWire::Message),
+        }
+    }
+
+    /// Whether nothing but its end comes of the command, and that is at once what the wire says.
+    pub(super) fn is_plain(&self) -> bool {
+        match self {
+            OnWire::Encoded(_) => true,
+            OnWire::Message(operation) => match operation {
+                Operation::NdRange(_)
+                | Operation::CopyBuffer(_)
+                | Operation::FillBuffer(_)
+                | Operation::Migrate(_)
+                | Operation::Marker(_)
+                | Operation::Barrier(_) => true,
+                Operation::WriteBuffer(write) => !write.bulk,
+                Operation::ReadBuffer(_)
+                | Operation::SendRegion(_)
+                | Operation::ReceiveRegion(_) => false,
+            },
+        }
+    }
 }
 
 /// See [`Work::Read`].
@@ -144,6 +187,7 @@ impl Work {
             Work::Launch(_) | Work::Read(_) | Work::Write(_) | Work::Map(_) => {
                 unreachable!("of a distributed context, whose sequence sends it")
             }
+            Work::Encoded(_) => unreachable!("encoded already, for the one site of its context"),
         })
     }
 

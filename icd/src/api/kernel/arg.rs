@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use causeway_proto::command::ArgKind;
 use cl_headers::types::*;
 
@@ -60,7 +59,7 @@ fn plain(bytes: &[u8], expected: usize) -> ClResult<ArgValue> {
     // A size that is not known is judged by the node.
     let fits = !bytes.is_empty() && (expected == 0 || bytes.len() == expected);
     require(fits, CL_INVALID_ARG_SIZE)?;
-    Ok(ArgValue::Plain(Bytes::copy_from_slice(bytes)))
+    Ok(ArgValue::Plain(bytes.into()))
 }
 
 fn memory(context: &Arc<Context>, size: size_t, raw: *mut c_void) -> ClResult<ArgValue> {

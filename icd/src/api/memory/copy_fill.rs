@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use causeway_proto::region::Region;
 use cl_headers::types::*;
+use smallvec::smallvec;
 
 use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
@@ -11,7 +12,7 @@ use super::super::info::list;
 use super::on_queue;
 use super::rect::{pitches, rectangle, triple};
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Event, Queue, Submission, Work, nothing};
+use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work, nothing};
 
 /// Enqueues a copy or fill, or a command that moves nothing where there are no bytes.
 fn enqueue(
@@ -19,7 +20,7 @@ fn enqueue(
     work: Option<Work>,
     command: cl_command_type,
     wait: Vec<Arc<Event>>,
-    hold: Vec<Arc<Buffer>>,
+    hold: Hold,
     event: *mut cl_event,
 ) -> ClResult {
     let wants_event = !event.is_null();
@@ -66,8 +67,8 @@ impl Copy {
         })
     }
 
-    fn hold(self) -> Vec<Arc<Buffer>> {
-        vec![self.from, self.to]
+    fn hold(self) -> Hold {
+        smallvec![self.from, self.to]
     }
 }
 
@@ -174,7 +175,7 @@ entry_points! {
             pattern: pattern.into(),
             region,
         });
-        let hold = vec![buffer];
+        let hold = smallvec![buffer];
         enqueue(&queue, work, CL_COMMAND_FILL_BUFFER, wait, hold, event)
     }
 }

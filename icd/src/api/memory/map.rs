@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use causeway_proto::region::Region;
 use cl_headers::types::*;
+use smallvec::smallvec;
 
 use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
@@ -81,7 +82,7 @@ fn enqueue_map(
             work,
             command: CL_COMMAND_MAP_BUFFER,
             wait,
-            hold: vec![buffer.clone()],
+            hold: smallvec![buffer.clone()],
             finisher: None,
             visible: true,
         };
@@ -89,7 +90,7 @@ fn enqueue_map(
     }
     let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
     if !purpose.fetches() {
-        let hold = vec![buffer.clone()];
+        let hold = smallvec![buffer.clone()];
         return nothing(queue, CL_COMMAND_MAP_BUFFER, wait, hold, keep, wants_event);
     }
     let bytes = Region::linear(0, region.packed_length()).or(fail(CL_INVALID_VALUE))?;
@@ -164,7 +165,7 @@ fn unmap(
     let (command, wants_event) = (CL_COMMAND_UNMAP_MEM_OBJECT, !event.is_null());
     let stub = match unmap.upload {
         None => {
-            let hold = vec![buffer];
+            let hold = smallvec![buffer];
             nothing(&queue, command, wait, hold, keep, wants_event)?
         }
         Some(upload) => {

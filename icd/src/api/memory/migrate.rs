@@ -37,7 +37,7 @@ entry_points! {
             work: Work::Migrate { buffers: buffers.clone(), flags },
             command: CL_COMMAND_MIGRATE_MEM_OBJECTS,
             wait,
-            hold: buffers,
+            hold: buffers.into(),
             finisher: None,
             visible: !event.is_null(),
         };

@@ -17,8 +17,8 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 
 use super::handle;
-use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Queue};
+use crate::error::{ClResult, require};
+use crate::stub::{Buffer, Hold, Queue};
 use crate::transport::HostRegion;
 
 pub(super) use buffer::*;
@@ -38,7 +38,7 @@ fn on_queue<const N: usize>(
     memory: [cl_mem; N],
 ) -> ClResult<(Arc<Queue>, [Arc<Buffer>; N])> {
     let queue = handle::resolve::<Queue>(command_queue)?;
-    let mut buffers = Vec::with_capacity(N);
+    let mut buffers = Hold::new();
     for raw in memory {
         buffers.push(handle::resolve::<Buffer>(raw)?);
     }
@@ -47,10 +47,8 @@ fn on_queue<const N: usize>(
     for buffer in &buffers {
         check_alignment(&queue, buffer)?;
     }
-    match buffers.try_into() {
-        Ok(buffers) => Ok((queue, buffers)),
-        Err(_) => fail(CL_INVALID_MEM_OBJECT),
-    }
+    // One for each handle.
+    Ok((queue, std::array::from_fn(|i| buffers[i].clone())))
 }
 
 /// "CL_MISALIGNED_SUB_BUFFER_OFFSET if buffer is a sub-buffer object and offset specified when the

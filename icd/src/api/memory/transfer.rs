@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use causeway_proto::region::Region;
 use cl_headers::types::*;
+use smallvec::smallvec;
 
 use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
@@ -74,7 +75,7 @@ pub(super) fn enqueue(
         && wait.iter().all(|on| on.status() == 0)
         && queue.is_private();
     let (event, returns) = if regions.buffer.packed_length() == 0 {
-        let hold = vec![buffer];
+        let hold = smallvec![buffer];
         let event = nothing(&queue, arguments.command, wait, hold, None, wants_event)?;
         (event, false)
     } else {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use causeway_proto::command::{Barrier, Marker, Migrate, enqueue::Operation};
 use causeway_proto::region::Region;
 use cl_headers::types::{CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_MIGRATE_MEM_OBJECT_HOST};
+use smallvec::smallvec;
 
 use super::sequence::{Sequence, Way, index};
 use super::transfers::Sent;
@@ -19,7 +20,7 @@ use crate::error::{ClResult, Status};
 use crate::stub::host_ranges::HostRanges;
 use crate::stub::kernel::Snapshot;
 use crate::stub::work::Write;
-use crate::stub::{Buffer, Event, Queue, Site, Work, queue};
+use crate::stub::{Buffer, Event, Hold, Queue, Site, Work, queue};
 
 /// A command that is being sent.
 #[derive(Clone, Copy)]
@@ -120,7 +121,7 @@ impl Sequence {
             Work::Read(read) => self.read(command, read),
             Work::Write(write) => self.write(command, write),
             Work::Map(map) => self.map(command, map),
-            Work::Ready(_) => unreachable!("of a context of one site"),
+            Work::Ready(_) | Work::Encoded(_) => unreachable!("of a context of one site"),
         }
     }
 
@@ -290,8 +291,8 @@ impl Sequence {
             Work::Copy {
                 source,
                 destination,
-            } => vec![source.0.clone(), destination.0.clone()],
-            _ => Vec::new(),
+            } => smallvec![source.0.clone(), destination.0.clone()],
+            _ => Hold::new(),
         };
         let part = Event::of_part(command.queue.context(), &site, hold);
         let events = start.iter().chain(&sent.received);
@@ -318,7 +319,7 @@ impl Sequence {
             return Ok(None);
         }
         let site = command.site();
-        let start = Event::of_part(command.queue.context(), site, Vec::new());
+        let start = Event::of_part(command.queue.context(), site, Hold::new());
         let wait = self.list(command.wait, [], site)?;
         let wait = self.not_empty(wait, site)?;
         let operation = Operation::Marker(Marker {});

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use causeway_proto::region::Region;
+use smallvec::smallvec;
 
 use super::copier::Copier;
 use super::issue::Command;
@@ -100,7 +101,7 @@ impl Sequence {
                 continue;
             };
             let site = self.site(at);
-            let hold = vec![buffer.root().clone()];
+            let hold = smallvec![buffer.root().clone()];
             let event = Event::of_part(buffer.context(), &site, hold);
             let wait = self.list(&start, &piece.waits, &site);
             let result = wait.and_then(|wait| {

@@ -19,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::own_queues::{self, Loads, Pool};
 use crate::coherence::{Coherence, Contents, Failure, Needs, SiteIndex, Wait};
 use crate::error::{ClResult, Status};
-use crate::stub::{Buffer, Event, Site, next_id, peer};
+use crate::stub::{Buffer, Event, Hold, Site, next_id, peer};
 
 /// See the module.
 #[derive(Debug)]
@@ -319,7 +319,7 @@ impl Sequence {
         let wait = self.fold(site, event, wait)?;
         self.open(event);
         let link = site.link();
-        link.expect(event.clone());
+        link.expect(event.clone(), None);
         let kind = Kind::Enqueue(Enqueue {
             event: event.id().0,
             queue: queue.0,
@@ -347,7 +347,7 @@ impl Sequence {
         let queue = self.own_queue(site, Way::In)?;
         let mut markers = Vec::new();
         for part in wait.chunks(MAX_LIST) {
-            let marker = Event::of_part(event.context(), site, Vec::new());
+            let marker = Event::of_part(event.context(), site, Hold::new());
             let operation = Operation::Marker(Marker {});
             self.enqueue(site, queue, &marker, part.to_vec(), operation)?;
             markers.push(marker.id().0);

@@ -20,7 +20,7 @@ use crate::shadow;
 use crate::stub::event::{End, Finisher};
 use crate::stub::host_ranges::{HostRanges, HostWrite};
 use crate::stub::transfer::land;
-use crate::stub::{Buffer, Event, Site, peer};
+use crate::stub::{Buffer, Event, Hold, Site, peer};
 use crate::transport::HostRegion;
 
 /// The events of a plan's transfers, in their order.
@@ -78,7 +78,7 @@ impl Sequence {
 
     // The event of a command of its own that moves these bytes on the site.
     fn part(&self, site: &Arc<Site>, transfer: &Transfer) -> Arc<Event> {
-        let hold = self.buffer(transfer.buffer).into_iter().collect::<Vec<_>>();
+        let hold = self.buffer(transfer.buffer).into_iter().collect::<Hold>();
         let context = hold.first().map(|buffer| buffer.context().clone());
         let context = context.expect("the command that needs the bytes holds the buffer");
         Event::of_part(&context, site, hold)

@@ -40,7 +40,7 @@ impl Event {
     /// Whether it is a user event.
     #[must_use]
     pub fn is_user(&self) -> bool {
-        self.queue.is_none()
+        self.queue.is_none() && !self.unseen
     }
 
     /// A user event of our own: what names it in its wait list is held back until [`Event::open`].

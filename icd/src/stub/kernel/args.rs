@@ -12,15 +12,19 @@ use bytes::Bytes;
 use causeway_proto::command::{KernelArg, kernel_arg};
 use causeway_proto::id::MemoryId;
 use cl_headers::types::{CL_INVALID_KERNEL_ARGS, CL_INVALID_MEM_OBJECT};
+use smallvec::SmallVec;
 
 use crate::error::{ClResult, Status, fail};
-use crate::stub::Buffer;
+use crate::stub::{Buffer, Hold};
+
+/// Bytes of a value; as many as most have need no memory of their own.
+pub type PlainBytes = SmallVec<[u8; 16]>;
 
 /// What an argument is set to.
 #[derive(Clone, Debug)]
 pub enum ArgValue {
     /// Bytes of a value.
-    Plain(Bytes),
+    Plain(PlainBytes),
     /// A buffer; none for NULL.
     Memory(Option<Weak<Buffer>>),
     /// Local memory, bytes.
@@ -63,7 +67,7 @@ pub(super) type Argument<'a> = (u64, Value<'a>);
 /// See [`Argument`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
-    Plain(&'a Bytes),
+    Plain(&'a [u8]),
     Memory(Option<&'a Arc<Buffer>>),
     Local(u64),
 }
@@ -77,7 +81,7 @@ pub(super) struct Captured {
 
 #[derive(Clone, Debug)]
 enum Kept {
-    Plain(Bytes),
+    Plain(PlainBytes),
     Memory(Option<Arc<Buffer>>),
     Local(u64),
 }
@@ -127,18 +131,27 @@ impl Known {
         name: impl Fn(&Arc<Buffer>) -> ClResult<MemoryId>,
     ) -> ClResult<Vec<KernelArg>> {
         let mut news = Vec::new();
-        for (index, ((change, value), known)) in arguments.zip(&self.0).enumerate() {
-            if change != *known {
-                let value = match value {
-                    Value::Plain(bytes) => kernel_arg::Value::Plain(bytes.clone()),
-                    Value::Local(size) => kernel_arg::Value::LocalSize(size),
-                    Value::Memory(None) => kernel_arg::Value::Memory(0),
-                    Value::Memory(Some(buffer)) => kernel_arg::Value::Memory(name(buffer)?.0),
-                };
-                news.push(wire(index, value));
-            }
+        for (index, value) in self.changed(arguments) {
+            let value = match value {
+                Value::Plain(bytes) => kernel_arg::Value::Plain(Bytes::copy_from_slice(bytes)),
+                Value::Local(size) => kernel_arg::Value::LocalSize(size),
+                Value::Memory(None) => kernel_arg::Value::Memory(0),
+                Value::Memory(Some(buffer)) => kernel_arg::Value::Memory(name(buffer)?.0),
+            };
+            news.push(wire(index, value));
         }
         Ok(news)
+    }
+
+    /// Those that the site must be told, with their indices.
+    pub(super) fn changed<'a>(
+        &self,
+        arguments: impl Iterator<Item = Argument<'a>>,
+    ) -> impl Iterator<Item = (usize, Value<'a>)> {
+        let compared = arguments.zip(&self.0).enumerate();
+        compared.filter_map(|(index, ((change, value), known))| {
+            (change != *known).then_some((index, value))
+        })
     }
 
     /// A launch with the arguments that these changes set has been sent there.
@@ -206,8 +219,8 @@ impl Args {
     /// # Errors
     /// `CL_INVALID_KERNEL_ARGS` when an argument was never set, `CL_INVALID_MEM_OBJECT` when a buffer is
     /// gone.
-    pub(super) fn buffers(&self) -> ClResult<Vec<Arc<Buffer>>> {
-        let mut buffers = Vec::with_capacity(self.memory);
+    pub(super) fn buffers(&self) -> ClResult<Hold> {
+        let mut buffers = Hold::with_capacity(self.memory);
         for slot in &self.slots {
             match &slot.value {
                 None => return fail(CL_INVALID_KERNEL_ARGS),
@@ -247,7 +260,7 @@ impl Args {
         let kept = self.with(buffers).map(|(change, value)| Captured {
             change,
             value: match value {
-                Value::Plain(bytes) => Kept::Plain(bytes.clone()),
+                Value::Plain(bytes) => Kept::Plain(bytes.into()),
                 Value::Memory(buffer) => Kept::Memory(buffer.cloned()),
                 Value::Local(size) => Kept::Local(size),
             },
@@ -275,7 +288,7 @@ mod tests {
     use super::*;
 
     fn plain(byte: u8) -> ArgValue {
-        ArgValue::Plain(Bytes::copy_from_slice(&[byte; 4]))
+        ArgValue::Plain([byte; 4][..].into())
     }
 
     fn news(args: &Args, known: &Known) -> Vec<u32> {

@@ -15,19 +15,20 @@ use cl_headers::types::{
 };
 use parking_lot::MutexGuard;
 
-use super::args::{Captured, Known};
+use super::args::{Captured, Known, Value};
 use super::signature::Declared;
 use super::{Kernel, Limits, Range, State};
 use crate::coherence::ArgumentKind;
 use crate::error::{ClResult, Status, require};
-use crate::stub::{Buffer, Device, Event, Queue, Site, Submission, Work};
+use crate::stub::encoded::{Argument, Encoded};
+use crate::stub::{Buffer, Device, Event, Hold, Queue, Site, Submission, Work};
 
 /// A launch about to be enqueued; nobody sets arguments of the kernel meanwhile.
 pub struct Launch<'a> {
     kernel: &'a Arc<Kernel>,
     limits: &'a Limits,
     // In the order of the arguments.
-    buffers: Vec<Arc<Buffer>>,
+    buffers: Hold,
     state: MutexGuard<'a, State>,
 }
 
@@ -137,9 +138,14 @@ impl Launch<'_> {
         let id = self.kernel.on(site)?;
         let mut known = self.kernel.known(site);
         let args = &self.state.args;
-        let news = known.news(args.with(&self.buffers), |buffer| buffer.id_on(site))?;
+        let mut launch = Encoded::launch(id);
+        for (index, value) in known.changed(args.with(&self.buffers)) {
+            launch.argument(index as u32, argument(value, site)?);
+        }
+        let [global, offset, local] = sizes(range);
+        launch.sizes(global, offset, local);
         let submission = Submission {
-            work: Work::Ready(operation(id, news, range)),
+            work: Work::Encoded(launch),
             command,
             wait,
             hold: self.buffers,
@@ -205,17 +211,35 @@ impl Commit<'_> {
     }
 }
 
+fn argument<'a>(value: Value<'a>, site: &Site) -> ClResult<Argument<'a>> {
+    Ok(match value {
+        Value::Plain(bytes) => Argument::Plain(bytes),
+        Value::Local(size) => Argument::LocalSize(size),
+        Value::Memory(None) => Argument::Memory(0),
+        Value::Memory(Some(buffer)) => Argument::Memory(buffer.id_on(site)?.0),
+    })
+}
+
+// Global, offset and local sizes as the wire has them: none of a launch of nothing.
+fn sizes(range: &Range) -> [&[u64]; 3] {
+    if range.is_empty() {
+        return [&[]; 3];
+    }
+    let given = [
+        Some(&range.global),
+        range.offset.as_ref(),
+        range.local.as_ref(),
+    ];
+    given.map(|sizes| sizes.map_or(&[][..], |sizes| &sizes[..range.dimensions]))
+}
+
 fn operation(kernel: KernelId, args: Vec<KernelArg>, range: &Range) -> Operation {
-    let nothing = range.is_empty();
-    let sizes = |sizes: Option<[u64; 3]>| {
-        let sizes = sizes.filter(|_| !nothing);
-        sizes.map_or_else(Vec::new, |sizes| range.wire(&sizes))
-    };
+    let [global, offset, local] = sizes(range).map(<[u64]>::to_vec);
     Operation::NdRange(NdRange {
         kernel: kernel.0,
         args,
-        global: sizes(Some(range.global)),
-        offset: sizes(range.offset),
-        local: sizes(range.local),
+        global,
+        offset,
+        local,
     })
 }

@@ -25,7 +25,7 @@ use super::remote::Remotes;
 use super::{Binding, Device, Program, Site, next_id};
 use crate::error::{ClResult, Status, require};
 
-pub use args::ArgValue;
+pub use args::{ArgValue, PlainBytes};
 pub use launch::{Commit, Launch, Snapshot};
 pub use range::{Limits, Range};
 pub use signature::{Arg, ArgInfo, Declared, OnDevice, Signature, united};

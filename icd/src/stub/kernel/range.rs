@@ -138,11 +138,6 @@ impl Range {
             .all(|(&size, most)| size <= most);
         require(fits, CL_INVALID_WORK_ITEM_SIZE)
     }
-
-    /// The sizes as the wire has them: as many as there are dimensions.
-    pub(super) fn wire(&self, sizes: &[u64; 3]) -> Vec<u64> {
-        sizes[..self.dimensions].to_vec()
-    }
 }
 
 #[cfg(test)]

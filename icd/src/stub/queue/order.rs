@@ -4,9 +4,10 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::stub::event::{GatedBy, Precedents};
+use super::unseen::UnseenEvents;
+use crate::stub::event::{GatedBy, Life, Precedents};
 use crate::stub::recent::Recent;
-use crate::stub::{Event, Work};
+use crate::stub::{Event, Queue, Work};
 
 /// How a command stands to the others of an out-of-order queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub(super) struct Order {
     // Those that the application may hold back, and the barriers among them.
     pub(super) gated: Recent,
     gated_barriers: Recent,
+    pub(super) unseen: UnseenEvents,
 }
 
 impl Default for Order {
@@ -63,6 +65,7 @@ impl Default for Order {
             pending: Recent::new(|event| !event.is_done()),
             gated: Recent::new(Event::is_gated),
             gated_barriers: Recent::new(Event::is_gated),
+            unseen: UnseenEvents::default(),
         }
     }
 }
@@ -117,6 +120,13 @@ impl Order {
                 Vec::new()
             },
         }
+    }
+
+    /// An event for an unseen command that is about to be sent.
+    pub(super) fn unseen_event(&mut self, queue: &Arc<Queue>, life: Life) -> Arc<Event> {
+        // Lets go of those that have ended, so that they can be used again.
+        self.pending.any();
+        self.unseen.make(queue, life)
     }
 
     pub(super) fn push(&mut self, event: &Arc<Event>, in_order: bool, gated: bool, place: Place) {

@@ -78,8 +78,13 @@ impl HostRegion {
     #[must_use]
     pub fn copy_out(&self) -> Vec<u8> {
         let mut packed = Vec::new();
-        self.gather(0, self.length(), &mut packed);
+        self.append_to(&mut packed);
         packed
+    }
+
+    /// Appends its bytes as they are now, packed; for payloads that ride inside a command.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        self.gather_behind(0, self.length(), out);
     }
 
     /// Puts packed bytes in place; for payloads that rode inside a completion. False, and nothing
@@ -198,6 +203,10 @@ impl HostRegion {
 
     fn gather(&self, from: u64, length: u64, into: &mut Vec<u8>) {
         into.clear();
+        self.gather_behind(from, length, into);
+    }
+
+    fn gather_behind(&self, from: u64, length: u64, into: &mut Vec<u8>) {
         into.reserve(length as usize);
         for segment in self.region.segments(from, from + length) {
             let count = segment.length as usize;

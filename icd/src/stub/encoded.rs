@@ -1,0 +1,325 @@
+//! Launches and small writes, encoded where they are made.
+//!
+//! They are most of what a program enqueues, so their messages are never built: sizes, changed arguments and
+//! bytes go from where they are straight into bytes of the wire, in a buffer that the thread uses again and again.
+//! Everything else is encoded by its generated type. Invariant: the bytes are those that the generated types
+//! would give (a test compares them).
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+
+use causeway_proto::id::{EventId, KernelId, MemoryId, QueueId};
+use causeway_proto::region::Region;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, message, uint64};
+
+use crate::transport::EncodeCommand;
+
+/// A buffer that one huge argument has grown is not kept beyond this.
+const KEEP_CAPACITY: usize = 64 << 10;
+
+thread_local! {
+    // Between two commands.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// An argument of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Argument<'a> {
+    /// Bytes of a value.
+    Plain(&'a [u8]),
+    /// A buffer's id; 0 for NULL.
+    Memory(u64),
+    /// Local memory, bytes.
+    LocalSize(u64),
+}
+
+/// The operation of an `Enqueue`.
+#[derive(Debug)]
+pub struct Encoded {
+    // Of the operation's field.
+    tag: u32,
+    body: Vec<u8>,
+}
+
+impl Encoded {
+    fn new(tag: u32) -> Encoded {
+        let mut body = SPARE.take();
+        body.clear();
+        Encoded { tag, body }
+    }
+
+    /// A launch, without arguments and sizes: those follow, in this order.
+    pub(super) fn launch(kernel: KernelId) -> Encoded {
+        let mut launch = Encoded::new(field::ND_RANGE);
+        launch.number(field::KERNEL, kernel.0);
+        launch
+    }
+
+    /// The next argument that has changed.
+    pub(super) fn argument(&mut self, index: u32, argument: Argument<'_>) {
+        let index = u64::from(index);
+        let of_index = if index == 0 {
+            0
+        } else {
+            1 + encoded_len_varint(index)
+        };
+        let length = of_index
+            + match argument {
+                Argument::Plain(bytes) => 1 + encoded_len_varint(bytes.len() as u64) + bytes.len(),
+                Argument::Memory(number) | Argument::LocalSize(number) => {
+                    1 + encoded_len_varint(number)
+                }
+            };
+        encode_key(field::ARGS, WireType::LengthDelimited, &mut self.body);
+        encode_varint(length as u64, &mut self.body);
+        self.number(field::INDEX, index);
+        match argument {
+            Argument::Plain(bytes) => self.bytes(field::PLAIN, bytes.len(), |out| {
+                out.extend_from_slice(bytes);
+            }),
+            // One of a `oneof` is there whatever it is.
+            Argument::Memory(id) => uint64::encode(field::MEMORY, &id, &mut self.body),
+            Argument::LocalSize(size) => uint64::encode(field::LOCAL_SIZE, &size, &mut self.body),
+        }
+    }
+
+    /// The sizes, each list as long as there are dimensions, or empty.
+    pub(super) fn sizes(&mut self, global: &[u64], offset: &[u64], local: &[u64]) {
+        uint64::encode_packed(field::GLOBAL, global, &mut self.body);
+        uint64::encode_packed(field::OFFSET, offset, &mut self.body);
+        uint64::encode_packed(field::LOCAL, local, &mut self.body);
+    }
+
+    /// A write whose bytes, as many as the region has, `append` adds.
+    pub(super) fn write(
+        buffer: MemoryId,
+        region: &Region,
+        append: impl FnOnce(&mut Vec<u8>),
+    ) -> Encoded {
+        let mut write = Encoded::new(field::WRITE_BUFFER);
+        write.number(field::BUFFER, buffer.0);
+        message::encode(field::REGION, &region.to_wire(), &mut write.body);
+        let length = region.packed_length() as usize;
+        if length > 0 {
+            write.bytes(field::CONTENTS, length, append);
+        }
+        write
+    }
+
+    fn number(&mut self, tag: u32, number: u64) {
+        if number != 0 {
+            uint64::encode(tag, &number, &mut self.body);
+        }
+    }
+
+    fn bytes(&mut self, tag: u32, length: usize, append: impl FnOnce(&mut Vec<u8>)) {
+        encode_key(tag, WireType::LengthDelimited, &mut self.body);
+        encode_varint(length as u64, &mut self.body);
+        let begin = self.body.len();
+        append(&mut self.body);
+        debug_assert_eq!(self.body.len() - begin, length, "as many as were announced");
+    }
+}
+
+impl Drop for Encoded {
+    fn drop(&mut self) {
+        let body = std::mem::take(&mut self.body);
+        if body.capacity() <= KEEP_CAPACITY {
+            // Without effect on a thread that is about to end.
+            let _ = SPARE.try_with(|spare| spare.set(body));
+        }
+    }
+}
+
+/// An `Enqueue` with such an operation.
+#[derive(Debug)]
+pub(super) struct EncodedEnqueue<'a> {
+    /// Its event.
+    pub(super) event: EventId,
+    /// Its queue.
+    pub(super) queue: QueueId,
+    /// What it waits for.
+    pub(super) wait: &'a [u64],
+    /// Whether nobody looks at its end.
+    pub(super) unseen: bool,
+    /// What it does.
+    pub(super) operation: &'a Encoded,
+}
+
+impl EncodedEnqueue<'_> {
+    // Of the `Enqueue`, without its own key and length.
+    fn body_len(&self) -> usize {
+        let operation = self.operation.body.len();
+        uint64::encoded_len(field::EVENT, &self.event.0)
+            + uint64::encoded_len(field::QUEUE, &self.queue.0)
+            + uint64::encoded_len_packed(field::WAIT, self.wait)
+            + if self.unseen { 2 } else { 0 }
+            + 1
+            + encoded_len_varint(operation as u64)
+            + operation
+    }
+}
+
+impl EncodeCommand for EncodedEnqueue<'_> {
+    fn encoded_len(&self) -> usize {
+        let body = self.body_len();
+        1 + encoded_len_varint(body as u64) + body
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        encode_key(field::ENQUEUE, WireType::LengthDelimited, out);
+        encode_varint(self.body_len() as u64, out);
+        // Neither id is ever 0, which would not be said.
+        uint64::encode(field::EVENT, &self.event.0, out);
+        uint64::encode(field::QUEUE, &self.queue.0, out);
+        uint64::encode_packed(field::WAIT, self.wait, out);
+        if self.unseen {
+            encode_key(field::UNSEEN, WireType::Varint, out);
+            encode_varint(1, out);
+        }
+        encode_key(self.operation.tag, WireType::LengthDelimited, out);
+        encode_varint(self.operation.body.len() as u64, out);
+        out.extend_from_slice(&self.operation.body);
+    }
+}
+
+/// The numbers of `command.proto`; all below 16, so that each key is one byte.
+mod field {
+    // Command
+    pub(super) const ENQUEUE: u32 = 1;
+    // Enqueue
+    pub(super) const EVENT: u32 = 1;
+    pub(super) const QUEUE: u32 = 2;
+    pub(super) const WAIT: u32 = 3;
+    pub(super) const UNSEEN: u32 = 4;
+    pub(super) const ND_RANGE: u32 = 10;
+    pub(super) const WRITE_BUFFER: u32 = 11;
+    // NdRange
+    pub(super) const KERNEL: u32 = 1;
+    pub(super) const ARGS: u32 = 2;
+    pub(super) const GLOBAL: u32 = 3;
+    pub(super) const OFFSET: u32 = 4;
+    pub(super) const LOCAL: u32 = 5;
+    // KernelArg
+    pub(super) const INDEX: u32 = 1;
+    pub(super) const PLAIN: u32 = 2;
+    pub(super) const MEMORY: u32 = 3;
+    pub(super) const LOCAL_SIZE: u32 = 4;
+    // WriteBuffer
+    pub(super) const BUFFER: u32 = 1;
+    pub(super) const REGION: u32 = 2;
+    pub(super) const CONTENTS: u32 = 3;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::command::{
+        Enqueue, KernelArg, NdRange, WriteBuffer, command::Kind, enqueue::Operation, kernel_arg,
+    };
+    use proptest::prelude::*;
+
+    fn encoded(command: &impl EncodeCommand) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        assert_eq!(bytes.len(), command.encoded_len());
+        bytes
+    }
+
+    // The same command both ways.
+    fn both(
+        (event, queue, wait, unseen): (u64, u64, Vec<u64>, bool),
+        operation: &Encoded,
+        message: Operation,
+    ) -> (Vec<u8>, Vec<u8>) {
+        let ours = EncodedEnqueue {
+            event: EventId(event),
+            queue: QueueId(queue),
+            wait: &wait,
+            unseen,
+            operation,
+        };
+        let theirs = Kind::Enqueue(Enqueue {
+            event,
+            queue,
+            wait: wait.clone(),
+            unseen,
+            operation: Some(message),
+        });
+        (encoded(&ours), encoded(&theirs))
+    }
+
+    fn head() -> impl Strategy<Value = (u64, u64, Vec<u64>, bool)> {
+        let wait = proptest::collection::vec(any::<u64>(), 0..4);
+        (1..=u64::MAX, 1u64..1 << 20, wait, any::<bool>())
+    }
+
+    fn value() -> impl Strategy<Value = kernel_arg::Value> {
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..200)
+                .prop_map(|bytes| kernel_arg::Value::Plain(bytes.into())),
+            prop_oneof![Just(0), any::<u64>()].prop_map(kernel_arg::Value::Memory),
+            prop_oneof![Just(0), any::<u64>()].prop_map(kernel_arg::Value::LocalSize),
+        ]
+    }
+
+    fn sizes() -> impl Strategy<Value = Vec<u64>> {
+        proptest::collection::vec(any::<u64>(), 0..=3)
+    }
+
+    proptest! {
+        #[test]
+        fn a_launch_is_what_its_message_would_be(
+            head in head(), kernel in any::<u64>(),
+            args in proptest::collection::vec((0u32..300, value()), 0..6),
+            global in sizes(), offset in sizes(), local in sizes(),
+        ) {
+            let mut launch = Encoded::launch(KernelId(kernel));
+            for (index, value) in &args {
+                let argument = match value {
+                    kernel_arg::Value::Plain(bytes) => Argument::Plain(bytes),
+                    kernel_arg::Value::Memory(id) => Argument::Memory(*id),
+                    kernel_arg::Value::LocalSize(size) => Argument::LocalSize(*size),
+                    kernel_arg::Value::Sampler(_) => unreachable!("none is made"),
+                };
+                launch.argument(*index, argument);
+            }
+            launch.sizes(&global, &offset, &local);
+            let args = args.into_iter().map(|(index, value)| KernelArg { index, value: Some(value) });
+            let message = NdRange { kernel, args: args.collect(), global, offset, local };
+            let (ours, theirs) = both(head, &launch, Operation::NdRange(message));
+            prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn a_write_is_what_its_message_would_be(
+            head in head(), buffer in any::<u64>(), offset in 0u64..1 << 40,
+            contents in proptest::collection::vec(any::<u8>(), 0..500),
+        ) {
+            let region = Region::linear(offset, contents.len() as u64).unwrap();
+            let write = Encoded::write(MemoryId(buffer), &region, |out| {
+                out.extend_from_slice(&contents);
+            });
+            let message = WriteBuffer {
+                buffer,
+                region: Some(region.to_wire()),
+                contents: contents.into(),
+                bulk: false,
+                eager: false,
+            };
+            let (ours, theirs) = both(head, &write, Operation::WriteBuffer(message));
+            prop_assert_eq!(ours, theirs);
+        }
+    }
+
+    #[test]
+    fn the_buffer_of_one_command_serves_the_next() {
+        let mut first = Encoded::launch(KernelId(1));
+        first.argument(0, Argument::Plain(&[7; 100]));
+        let buffer = first.body.as_ptr();
+        drop(first);
+        let second = Encoded::launch(KernelId(1));
+        assert_eq!(second.body.as_ptr(), buffer);
+        assert_eq!(second.body.len(), 2);
+    }
+}
