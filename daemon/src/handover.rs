@@ -35,6 +35,7 @@ const CACHED: u8 = 4;
 const LOOK_UP: u8 = 5;
 const LEARN: u8 = 6;
 const REFUSED: u8 = 7;
+const OUTDATED: u8 = 8;
 
 /// The session that a worker is to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +105,11 @@ pub enum ToSupervisor {
         /// Which build.
         key: Key,
     },
+    /// This build's entry was made by a compiler that is not there any more.
+    Outdated {
+        /// Which build.
+        key: Key,
+    },
 }
 
 /// The other side sent what this build never sends.
@@ -165,6 +171,7 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
         }
         ToSupervisor::Learn { key, job } => send(end, &named(LEARN, key), Some(job.as_fd())),
         ToSupervisor::Refused { key } => send(end, &named(REFUSED, key), None),
+        ToSupervisor::Outdated { key } => send(end, &named(OUTDATED, key), None),
     }
 }
 
@@ -216,6 +223,7 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         }
         (LEARN, Some(job)) => ToSupervisor::Learn { key: key()?.0, job },
         (REFUSED, None) => ToSupervisor::Refused { key: key()?.0 },
+        (OUTDATED, None) => ToSupervisor::Outdated { key: key()?.0 },
         _ => return Err(nonsense()),
     }))
 }

@@ -142,6 +142,7 @@ struct RawCall {
     fail: Option<i32>,
     crash: Option<Crash>,
     meet: Option<PathBuf>,
+    load: Option<PathBuf>,
     #[serde(default)]
     of: usize,
 }
@@ -194,6 +195,8 @@ pub(crate) struct CallRule {
     pub(crate) fail: Option<i32>,
     pub(crate) crash: Option<Crash>,
     pub(crate) meeting: Option<Meeting>,
+    /// A library that is loaded then.
+    pub(crate) load: Option<PathBuf>,
 }
 
 impl CallRule {
@@ -273,6 +276,7 @@ fn check_call(raw: RawCall) -> Result<CallRule, ConfigError> {
         fail: raw.fail,
         crash: raw.crash,
         meeting: raw.meet.map(|folder| Meeting { folder, of: raw.of }),
+        load: raw.load,
     })
 }
 

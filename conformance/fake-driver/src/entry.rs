@@ -17,7 +17,7 @@ use cl_headers::types::*;
 use cl_headers::{Dispatch, error_name};
 
 use crate::error::{ClResult, Code};
-use crate::{control, crash, log};
+use crate::{control, crash, late, log};
 
 /// What is known of an entry point when it runs.
 pub(crate) struct Call {
@@ -240,6 +240,9 @@ unsafe fn obey_rules(call: &'static Call, words: &[u64], line: &str) -> Option<C
             // SAFETY: passed on.
             unsafe { log::end(line, call, words, &format!("crash {crash:?}"), false) };
             crash::now(crash);
+        }
+        if let Some(library) = &rule.load {
+            late::load(library);
         }
         let missed = rule.meeting.as_ref().filter(|meeting| !meeting.attend());
         refused = refused.or(missed.map(|_| Code(CL_OUT_OF_RESOURCES)));

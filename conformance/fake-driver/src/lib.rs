@@ -57,6 +57,7 @@
 //! crash = "abort"
 //! meet = "FOLDER"       # wait until as many calls are there, of any processes, each of which leaves
 //! of = 2                # a file in the folder; ten seconds at most, then fail
+//! load = "FILE.so"      # load this library, as drivers do with their compilers
 //! ```
 //!
 //! # The log
@@ -93,6 +94,7 @@ mod image;
 mod info;
 mod kernel;
 mod kernel_info;
+mod late;
 mod launch;
 mod log;
 mod macros;

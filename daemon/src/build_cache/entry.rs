@@ -12,6 +12,7 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use super::key::{KEY, Key};
+use super::stamp::{MAX_STAMPS, Stamp};
 
 const MAGIC: [u8; 8] = *b"cwbuild1";
 const DIGEST: usize = 32;
@@ -48,6 +49,9 @@ pub struct Answer {
     /// All kernels, in the driver's order. Drivers keep less than this in their binaries.
     #[prost(message, repeated, tag = "3")]
     pub kernels: Vec<KernelSignature>,
+    /// Not for the client: the files that the driver loaded to compile, beside those in the key.
+    #[prost(message, repeated, tag = "4")]
+    pub loaded: Vec<Stamp>,
 }
 
 /// Bytes that are no entry.
@@ -74,7 +78,8 @@ impl Entry {
     /// [`Broken::Length`] for more than is kept.
     pub fn encode(&self, key: &Key) -> Result<Vec<u8>, Broken> {
         let answer = self.answer.encode_to_vec();
-        if answer.len() > MAX_ANSWER || self.binary.len() > MAX_BINARY {
+        let stamps = self.answer.loaded.len();
+        if answer.len() > MAX_ANSWER || self.binary.len() > MAX_BINARY || stamps > MAX_STAMPS {
             return Err(Broken::Length);
         }
         let mut bytes = Vec::with_capacity(HEADER + answer.len() + self.binary.len());
@@ -99,10 +104,18 @@ impl Entry {
             return Err(Broken::Key);
         }
         let (answer, binary) = parts(bytes)?;
-        Ok(Entry {
-            answer: Answer::decode(answer).map_err(|_| Broken::Shape)?,
-            binary: binary.to_vec(),
-        })
+        let answer = Answer::decode(answer).map_err(|_| Broken::Shape)?;
+        if answer.loaded.len() > MAX_STAMPS {
+            return Err(Broken::Length);
+        }
+        let binary = binary.to_vec();
+        Ok(Entry { answer, binary })
+    }
+
+    /// Whether what made it is still there as it was. Looks at the disk.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.answer.loaded.iter().all(Stamp::is_current)
     }
 }
 
@@ -167,6 +180,7 @@ mod tests {
                     name: name.to_owned(),
                     ..KernelSignature::default()
                 }],
+                loaded: vec![Stamp::of("/").unwrap()],
             },
             binary,
         }

@@ -2,6 +2,7 @@
 
 use causeway_proto::source::{plain, words};
 use prost::Message;
+use rustix::fs::SealFlags;
 
 use super::{MAX_OPTIONS, MAX_TEXT};
 
@@ -26,6 +27,13 @@ impl Job {
     /// Bytes of the longest job, encoded.
     pub const MOST: usize = MAX_TEXT + MAX_OPTIONS + 64;
 }
+
+/// What the file that carries a job is sealed with: it stays as it is, and is memory, so that who reads it
+/// waits for nobody.
+pub const JOB_SEALS: SealFlags = SealFlags::WRITE
+    .union(SealFlags::GROW)
+    .union(SealFlags::SHRINK)
+    .union(SealFlags::SEAL);
 
 /// Whether a build gives the same whenever it is made, and leaves nothing but its outcome.
 ///

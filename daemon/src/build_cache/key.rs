@@ -9,7 +9,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 /// Grows with every change that makes older entries wrong.
-const FORMAT: &[u8] = b"causeway build cache 2";
+const FORMAT: &[u8] = b"causeway build cache 3";
 
 /// Bytes of a key.
 pub const KEY: usize = 32;

@@ -25,24 +25,33 @@
 //! Why a second build: drivers give binaries away late and dearly. PoCL compiles every kernel once more
 //! for it (0.15 s each), under a lock of the program that the session's own calls need as well.
 //!
+//! What a driver loads only when it compiles is in no key. So the compiling worker looks once more after its
+//! build, and names those files in the entry; whoever has the entry looks whether they are as they were
+//! ([`stamp`]), and has it removed as outdated if they are not.
+//!
 //! Here: what all three share, and no process, no OpenCL, no wire. Invariant: an entry is used only by
-//! a process for which its key is the same one, so with the same drivers, device, text and options.
+//! a process for which its key is the same one, so with the same drivers, device, text and options, and as long as
+//! the files that it names are those that made it.
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod entry;
+pub mod failures;
 pub mod index;
 pub mod job;
 pub mod key;
 pub mod pocl;
 pub mod scratch;
+pub mod stamp;
 pub mod store;
 
 pub use client::Client;
 pub use entry::{Broken, Entry};
+pub use failures::Failures;
 pub use job::Job;
 pub use key::{Identity, Key, Owner};
 pub use scratch::Scratch;
+pub use stamp::Stamp;
 pub use store::Store;
 
 /// Bytes of a program's text that is looked for in the cache; a longer one is built each time.

@@ -32,6 +32,23 @@ pub(super) fn bytes(
     Ok(value)
 }
 
+/// The same for answers that are short as a rule: these come with the first call.
+///
+/// # Errors
+/// What the driver says.
+pub(super) fn short_bytes(
+    mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Result<(), Status>,
+) -> Result<Vec<u8>, Status> {
+    let mut value = [0u8; 128];
+    let mut size = usize::MAX;
+    let asked = ask(value.len(), value.as_mut_ptr().cast(), &raw mut size);
+    match (asked, value.get(..size)) {
+        (Ok(()), Some(value)) => Ok(value.to_vec()),
+        // Too long, or empty for a driver that fails that.
+        _ => bytes(ask),
+    }
+}
+
 /// An answer that is text: without its NUL.
 pub(super) fn text(mut value: Vec<u8>) -> String {
     while value.last() == Some(&0) {
@@ -77,6 +94,31 @@ mod tests {
             Ok(())
         });
         assert_eq!(answer, Err(Status::OUT_OF_HOST_MEMORY));
+    }
+
+    #[test]
+    fn a_short_answer_takes_one_call_and_a_long_one_comes_whole() {
+        for length in [0, 1, 128, 129, 1000] {
+            let mut calls = 0;
+            let answer = short_bytes(|size, value, size_ret| {
+                calls += 1;
+                if !value.is_null() && size < length {
+                    return Err(Status(-30));
+                }
+                // SAFETY: `bytes` passes room of `size` bytes or null, and a valid place for the size or null.
+                unsafe {
+                    if !value.is_null() {
+                        value.cast::<u8>().write_bytes(7, length);
+                    }
+                    if !size_ret.is_null() {
+                        *size_ret = length;
+                    }
+                }
+                Ok(())
+            });
+            assert_eq!(answer, Ok(vec![7; length]));
+            assert_eq!(calls, if length > 128 { 3 } else { 1 });
+        }
     }
 
     #[test]

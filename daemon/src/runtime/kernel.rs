@@ -148,8 +148,8 @@ impl Kernel {
     }
 
     fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
-        info::bytes(|size, value, size_ret| {
-            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+        info::short_bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::short_bytes).
             check(unsafe { cl!(clGetKernelInfo(self.raw, name, size, value, size_ret)) })
         })
     }
@@ -171,8 +171,8 @@ impl Kernel {
     }
 
     fn argument_info(&self, index: u32, name: u32) -> Result<Vec<u8>, Status> {
-        info::bytes(|size, value, size_ret| {
-            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+        info::short_bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::short_bytes).
             check(unsafe {
                 cl!(clGetKernelArgInfo(
                     self.raw, index, name, size, value, size_ret
@@ -186,8 +186,8 @@ impl Kernel {
     /// # Errors
     /// What the driver says.
     pub fn work_group_info(&self, device: Device, name: u32) -> Result<Vec<u8>, Status> {
-        info::bytes(|size, value, size_ret| {
-            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+        info::short_bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::short_bytes).
             check(unsafe {
                 cl!(clGetKernelWorkGroupInfo(
                     self.raw, device.raw, name, size, value, size_ret

@@ -17,6 +17,7 @@ pub mod block;
 pub mod buffer;
 pub mod clock;
 pub mod context;
+mod driver_files;
 pub mod event;
 pub mod host;
 mod identity;

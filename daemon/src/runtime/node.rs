@@ -4,6 +4,7 @@
 //! Causeway's own platform is left out (a daemon never forwards to itself), and so is a platform
 //! without devices... which keeps its index, because a later driver fault must not renumber others.
 
+use std::path::Path;
 use std::ptr::{null, null_mut};
 
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
@@ -17,7 +18,7 @@ use super::clock::DeviceClock;
 use super::identity::Surroundings;
 use super::info;
 use super::library::{LoadError, check, cl, load};
-use crate::build_cache::Identity;
+use crate::build_cache::{Identity, Stamp};
 
 /// Set to anything, this treats every device as one with memory of its own: transfers then go through
 /// pinned staging. For tests and diagnosis on machines without such a device.
@@ -144,6 +145,13 @@ impl Node {
     pub fn identity(&self, device: Device) -> Option<Identity> {
         let platform = self.platform(self.place_of(device)?.0)?;
         Some(self.surroundings.as_ref()?.identity(platform, device))
+    }
+
+    /// The libraries that the drivers have loaded since they were loaded themselves, such as compilers, but for
+    /// those in the folder `but`; `None` where it is not certain what has compiled.
+    #[must_use]
+    pub fn loaded_since(&self, but: Option<&Path>) -> Option<Vec<Stamp>> {
+        self.surroundings.as_ref()?.loaded_since(but)
     }
 
     /// A platform by its name on the wire.

@@ -259,8 +259,8 @@ impl Program {
     }
 
     fn build_info(&self, device: Device, name: u32) -> Result<Vec<u8>, Status> {
-        info::bytes(|size, value, size_ret| {
-            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
+        info::short_bytes(|size, value, size_ret| {
+            // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::short_bytes).
             check(unsafe {
                 cl!(clGetProgramBuildInfo(
                     self.raw, device.raw, name, size, value, size_ret

@@ -1,34 +1,28 @@
 //! The build cache in the supervisor: who may ask for what, and whose word goes in.
 //!
 //! A thread of its own owns the directory, because a disk may be slow; it answers workers itself. What is
-//! to be learned goes to a task, which has one compiling worker at a time build it: builds for the cache
-//! are worth less than anything that a session does.
+//! to be learned goes to a task, which has one compiling worker at a time build it (`compiling`): builds for the
+//! cache are worth less than anything that a session does. Only one that takes long gets company, so that
+//! a compiler that never ends does not keep all others from it.
 //!
 //! Invariant: an entry goes in only under the key that its compiling worker found, and only for the owner
-//! whose session asked; a build that came out wrong once is not made for the cache again; no build waits
-//! to be learned twice.
+//! whose session asked; a build that came out wrong is made for the cache again only after a pause, and a few
+//! times (`Failures`); no build waits to be learned twice; a worker whose question finds no place is told so at once.
 
-use std::collections::{HashSet, VecDeque};
-use std::fs::File;
-use std::io;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::process::{self, Role};
+use super::compiling::{Compiling, NotCompiled, aside};
 use super::worker::Worker;
-use crate::build_cache::scratch::Folder;
 use crate::build_cache::store::{Name, Unusable};
-use crate::build_cache::{Broken, Job, Key, Owner, Scratch, Store, entry, pocl};
+use crate::build_cache::{Failures, Key, Owner, Scratch, Store};
 use crate::config::BuildCacheSettings;
 use crate::handover::ToWorker;
 use causeway_serving::logging::Logging;
@@ -37,10 +31,12 @@ use causeway_serving::logging::Logging;
 const QUESTIONS: usize = 256;
 /// Builds that wait to be learned; each holds a file in memory of up to [`Job::MOST`] bytes.
 const JOBS: usize = 32;
-/// For a compiling worker.
-const COMPILE_WITHIN: Duration = Duration::from_secs(300);
-/// Builds that are remembered as not to be learned.
-const AVOIDED: usize = 4096;
+/// A compiling worker that has not ended by then is slow: another one may start.
+const SLOW_AFTER: Duration = Duration::from_secs(15);
+/// Compiling workers at a time, all but one of them slow.
+const COMPILING: usize = 3;
+/// Builds that are remembered as failed.
+const FAILURES: usize = 4096;
 /// For a compiling worker that was killed, and the removal of its files, when the daemon ends.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -61,8 +57,12 @@ enum Request {
         bytes: Vec<u8>,
         learning: Learning,
     },
-    /// Its entry is of no use, or there will never be one.
-    Avoid(Name),
+    /// Nothing came out for the cache.
+    Failed(Name),
+    /// The driver does not take its entry.
+    Refused(Name),
+    /// What made its entry is not there any more.
+    Outdated(Name),
 }
 
 /// A build that a worker has made.
@@ -137,12 +137,7 @@ impl Builds {
                 .spawn(move || Directory::new(store, teach).serve(&asked))?;
             let builds = Builds(ask);
             let (until, ended) = watch::channel(());
-            let compiling = Compiling {
-                scratch: Arc::new(scratch),
-                host_memory,
-                logging: logging.clone(),
-                ended,
-            };
+            let compiling = Compiling::new(scratch, host_memory, logging, ended);
             let task = tokio::spawn(learn(builds.clone(), lessons, compiling));
             Ok((builds, Teacher { until, task }))
         };
@@ -155,11 +150,15 @@ impl Builds {
 
     /// Answers a worker that is about to build.
     pub(super) fn look_up(&self, worker: &Arc<Worker>, ticket: u64, key: Key) {
-        self.ask(Request::LookUp {
+        let asked = self.ask(Request::LookUp {
             worker: Arc::clone(worker),
             ticket,
             name: name(key),
         });
+        if !asked {
+            // So that it does not wait for what will not come.
+            tell(worker, ticket, None);
+        }
     }
 
     /// A worker has made a build that is not there.
@@ -170,13 +169,29 @@ impl Builds {
 
     /// A worker could not use an entry.
     pub(super) fn refused(&self, key: Key) {
-        self.ask(Request::Avoid(name(key)));
+        self.ask(Request::Refused(name(key)));
     }
 
-    fn ask(&self, request: Request) {
-        if self.0.try_send(request).is_err() {
+    /// A worker found that an entry's compiler is another one now.
+    pub(super) fn outdated(&self, key: Key) {
+        self.ask(Request::Outdated(name(key)));
+    }
+
+    /// Whether it will be done.
+    fn ask(&self, request: Request) -> bool {
+        let asked = self.0.try_send(request).is_ok();
+        if !asked {
             tracing::debug!("the build cache has too much to do");
         }
+        asked
+    }
+}
+
+/// Answers a question.
+fn tell(worker: &Worker, ticket: u64, entry: Option<OwnedFd>) {
+    if let Err(error) = worker.send(&ToWorker::Cached { ticket, entry }) {
+        // It builds, or has ended.
+        tracing::debug!(%error, "the build cache's answer");
     }
 }
 
@@ -193,8 +208,7 @@ struct Directory {
     store: Store,
     lessons: mpsc::Sender<(Lesson, Learning)>,
     learning: Names,
-    avoided: HashSet<Name>,
-    avoided_since: VecDeque<Name>,
+    failures: Failures<Name>,
     hits: u64,
     misses: u64,
     complained: bool,
@@ -206,8 +220,7 @@ impl Directory {
             store,
             lessons,
             learning: Names::default(),
-            avoided: HashSet::new(),
-            avoided_since: VecDeque::new(),
+            failures: Failures::new(FAILURES),
             hits: 0,
             misses: 0,
             complained: false,
@@ -231,7 +244,15 @@ impl Directory {
                     self.keep(name, &bytes);
                     drop(learning);
                 }
-                Request::Avoid(name) => self.avoid(name),
+                Request::Failed(name) => self.failures.fail(name, Instant::now()),
+                Request::Refused(name) => {
+                    self.store.remove(&name);
+                    self.failures.fail(name, Instant::now());
+                }
+                Request::Outdated(name) => {
+                    self.store.remove(&name);
+                    self.failures.outdate(name, Instant::now());
+                }
             }
         }
     }
@@ -246,14 +267,11 @@ impl Directory {
         }) += 1;
         let (hits, misses) = (self.hits, self.misses);
         tracing::debug!(key = ?name.key, found, hits, misses, "a build is looked for");
-        if let Err(error) = worker.send(&ToWorker::Cached { ticket, entry }) {
-            // It builds, or has ended.
-            tracing::debug!(%error, "the build cache's answer");
-        }
+        tell(worker, ticket, entry);
     }
 
     fn pass_on(&mut self, lesson: Lesson) {
-        if self.store.has(&lesson.name) || self.avoided.contains(&lesson.name) {
+        if self.store.has(&lesson.name) || !self.failures.may_try(&lesson.name, Instant::now()) {
             return;
         }
         // Sessions that begin together build the same.
@@ -266,7 +284,8 @@ impl Directory {
     }
 
     fn keep(&mut self, name: Name, bytes: &[u8]) {
-        if self.avoided.contains(&name) {
+        // It may have been refused meanwhile.
+        if !self.failures.may_try(&name, Instant::now()) {
             return;
         }
         match self.store.put(name, bytes) {
@@ -283,67 +302,44 @@ impl Directory {
             }
         }
     }
-
-    fn avoid(&mut self, name: Name) {
-        self.store.remove(&name);
-        if self.avoided.insert(name) {
-            self.avoided_since.push_back(name);
-        }
-        if self.avoided.len() > AVOIDED
-            && let Some(oldest) = self.avoided_since.pop_front()
-        {
-            self.avoided.remove(&oldest);
-        }
-    }
-}
-
-/// What it takes to compile.
-struct Compiling {
-    scratch: Arc<Scratch>,
-    host_memory: u64,
-    logging: Logging,
-    /// Closed when the daemon ends.
-    ended: watch::Receiver<()>,
 }
 
 /// Has one build after the other made, until the daemon ends.
 async fn learn(
     builds: Builds,
     mut lessons: mpsc::Receiver<(Lesson, Learning)>,
-    mut compiling: Compiling,
+    compiling: Compiling,
 ) {
+    let mut ended = compiling.ended();
+    let mut running = JoinSet::new();
     loop {
         let next = tokio::select! {
             biased;
-            _ = compiling.ended.changed() => break,
+            _ = ended.changed() => break,
             next = lessons.recv() => next,
         };
-        let Some((Lesson { name, job }, learning)) = next else {
+        let Some((lesson, learning)) = next else {
             break;
         };
-        let request = match compiling.compile(job).await {
-            Ok((key, bytes)) => {
-                if key != name.key {
-                    // The worker has other drivers loaded than one that is started now, or does not tell
-                    // the truth. What was built is right for whom it is right.
-                    builds.ask(Request::Avoid(name));
-                }
-                let owner = name.owner;
-                let name = Name { owner, key };
-                Request::Keep {
-                    name,
-                    bytes,
-                    learning,
-                }
-            }
-            Err(NotCompiled::Ended) => break,
-            Err(error) => {
-                tracing::debug!(%error, key = ?name.key, "a build is not cached");
-                Request::Avoid(name)
+        running.spawn(learn_one(
+            builds.clone(),
+            compiling.clone(),
+            lesson,
+            learning,
+        ));
+        let turn = async {
+            let _ = tokio::time::timeout(SLOW_AFTER, running.join_next()).await;
+            while running.len() >= COMPILING {
+                running.join_next().await;
             }
         };
-        builds.ask(request);
+        tokio::select! {
+            biased;
+            _ = ended.changed() => break,
+            () = turn => {}
+        }
     }
+    while running.join_next().await.is_some() {}
     // Its folder goes beside the loop: a disk may be slow.
     let _ = aside(move || {
         drop(compiling);
@@ -352,102 +348,31 @@ async fn learn(
     .await;
 }
 
-/// There is nothing to keep of a build.
-#[derive(Debug, thiserror::Error)]
-enum NotCompiled {
-    #[error("it took more than {} s", COMPILE_WITHIN.as_secs())]
-    TooSlow,
-    #[error("the daemon ends")]
-    Ended,
-    #[error("the compiling worker ended with {0}")]
-    Failed(String),
-    #[error("the compiling worker has nothing to keep")]
-    Nothing,
-    #[error("the compiling worker gave {0}")]
-    Broken(#[from] Broken),
-    #[error("{0}")]
-    System(#[from] io::Error),
-}
-
-impl Compiling {
-    /// Builds a job in a process of its own: the entry, and its key.
-    async fn compile(&mut self, job: OwnedFd) -> Result<(Key, Vec<u8>), NotCompiled> {
-        let scratch = Arc::clone(&self.scratch);
-        let (job, folder) = aside(move || Ok((read(job)?, scratch.job()?))).await?;
-        let compiled = self.compile_in(&folder, &job).await;
-        // Checked beside the loop as well: an entry may be long.
-        aside(move || {
-            drop(folder);
-            Ok(())
-        })
-        .await?;
-        let bytes = compiled?;
-        if bytes.is_empty() {
-            return Err(NotCompiled::Nothing);
-        }
-        let (key, bytes) = aside(move || Ok((entry::key_of(&bytes), bytes))).await?;
-        Ok((key?, bytes))
-    }
-
-    async fn compile_in(&mut self, folder: &Folder, job: &[u8]) -> Result<Vec<u8>, NotCompiled> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let usual = pocl::folder(&|name| std::env::var_os(name));
-        let variables = [
-            (pocl::FOLDER, folder.path().as_os_str()),
-            (pocl::USUAL, &usual),
-        ];
-        let mut child =
-            process::start_with(Role::Compiler, theirs.into(), &self.logging, &variables)?;
-        let host_memory = self.host_memory;
-        let talk = async {
-            let mut ours = UnixStream::from_std(ours)?;
-            ours.write_all(&host_memory.to_le_bytes()).await?;
-            ours.write_all(job).await?;
-            ours.shutdown().await?;
-            let mut bytes = Vec::new();
-            let most = entry::MAX_ENTRY as u64 + 1;
-            ours.take(most).read_to_end(&mut bytes).await?;
-            Ok((bytes, child.wait().await?))
-        };
-        let talked: Result<(Vec<u8>, ExitStatus), NotCompiled> = tokio::select! {
-            talked = tokio::time::timeout(COMPILE_WITHIN, talk) => {
-                talked.unwrap_or(Err(NotCompiled::TooSlow))
+/// Has one build made, and what came out kept.
+async fn learn_one(builds: Builds, mut compiling: Compiling, lesson: Lesson, learning: Learning) {
+    let Lesson { name, job } = lesson;
+    let request = match compiling.compile(job).await {
+        Ok((key, bytes)) => {
+            if key != name.key {
+                // The worker has other drivers loaded than one that is started now, or does not tell
+                // the truth. What was built is right for whom it is right.
+                builds.ask(Request::Failed(name));
             }
-            _ = self.ended.changed() => Err(NotCompiled::Ended),
-        };
-        if talked.is_err() {
-            process::kill(&child);
-            // Reaped here, so that nothing is left behind.
-            let _ = child.wait().await;
+            let owner = name.owner;
+            let name = Name { owner, key };
+            Request::Keep {
+                name,
+                bytes,
+                learning,
+            }
         }
-        let (bytes, status) = talked?;
-        if status.success() {
-            Ok(bytes)
-        } else {
-            Err(NotCompiled::Failed(process::describe(status)))
+        Err(NotCompiled::Ended) => return,
+        Err(error) => {
+            tracing::debug!(%error, key = ?name.key, "a build is not cached");
+            // First, so that what fails is not learned again before that is known.
+            builds.ask(Request::Failed(name));
+            return;
         }
-    }
-}
-
-/// Does what may wait for a disk beside the supervisor's one thread.
-async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(io::Error::other(error)))
-}
-
-/// Reads a worker's job: no more than a job has, and from a file alone, because reading anything else may
-/// never end.
-fn read(job: OwnedFd) -> io::Result<Vec<u8>> {
-    let file = File::from(job);
-    let found = file.metadata()?;
-    if !found.is_file() || found.len() > Job::MOST as u64 {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut bytes = vec![0; found.len() as usize];
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok(bytes)
+    };
+    builds.ask(request);
 }

@@ -11,6 +11,7 @@
 mod accept;
 mod admission;
 mod builds;
+mod compiling;
 mod drivers;
 mod inventory;
 mod listen;

@@ -139,6 +139,7 @@ impl Worker {
             }
             (ToSupervisor::Learn { key, job }, Some(builds)) => builds.learn(key, job),
             (ToSupervisor::Refused { key }, Some(builds)) => builds.refused(key),
+            (ToSupervisor::Outdated { key }, Some(builds)) => builds.outdated(key),
             // It was told that there is no cache.
             (_, None) => {}
         }

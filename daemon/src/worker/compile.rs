@@ -27,7 +27,7 @@ pub fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let entry = match receive(&mut channel) {
-        Ok(job) => session::compile_for_cache(&Node::load(), &job, &as_usual).unwrap_or_default(),
+        Ok(job) => build(&job).unwrap_or_default(),
         Err(error) => {
             tracing::debug!(%error, "no job for the compiling worker");
             return ExitCode::FAILURE;
@@ -36,13 +36,16 @@ pub fn main() -> ExitCode {
     errand::answer(channel, &entry, "a build")
 }
 
-/// A log as a session's worker would have got it.
-fn as_usual(log: &str) -> String {
+fn build(job: &Job) -> Option<Vec<u8>> {
     let [own, usual] = [pocl::FOLDER, pocl::USUAL].map(std::env::var_os);
-    match (own, usual) {
-        (Some(own), Some(usual)) => pocl::log_as_usual(log, &own, &usual),
+    // A log as a session's worker would have got it.
+    let as_usual = |log: &str| match (&own, &usual) {
+        (Some(own), Some(usual)) => pocl::log_as_usual(log, own, usual),
         _ => log.to_owned(),
-    }
+    };
+    // As the system names it where it is mapped.
+    let folder = own.as_ref().and_then(|own| std::fs::canonicalize(own).ok());
+    session::compile_for_cache(&Node::load(), job, folder.as_deref(), &as_usual)
 }
 
 fn receive(channel: &mut UnixStream) -> std::io::Result<Job> {

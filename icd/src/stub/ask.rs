@@ -4,6 +4,7 @@
 //! answered once, by its node or by the loss of its session, so nobody waits here for ever.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_proto::command::Answer;
 use parking_lot::{Condvar, Mutex};
@@ -82,14 +83,28 @@ where
     Ok(())
 }
 
-/// The same, waiting for all answers.
+/// The same, waiting for all answers. The caller holds no lock that a session's events want: who waits
+/// reads the connections.
 pub(super) fn ask_all(
     sites: &[Arc<Site>],
-    ask: impl FnMut(usize, Receiver) -> Result<(), WireError>,
+    mut ask: impl FnMut(usize, Receiver) -> Result<(), WireError>,
 ) -> Vec<Answered> {
     // Not a channel: that needs thread-local data, which a program's last destructors no longer have.
     let arrived = Arc::new((Mutex::new(None), Condvar::new()));
     let arriving = arrived.clone();
+    let settled: Arc<[AtomicBool]> = sites.iter().map(|_| AtomicBool::new(false)).collect();
+    let ask = |place: usize, receiver: Receiver| {
+        let settling = settled.clone();
+        let receiver = move |answer| {
+            receiver(answer);
+            settling[place].store(true, Ordering::Release);
+        };
+        let asked = ask(place, Box::new(receiver));
+        if asked.is_err() {
+            settled[place].store(true, Ordering::Release);
+        }
+        asked
+    };
     let asked = ask_each(sites, ask, move |answers| {
         *arriving.0.lock() = Some(answers);
         arriving.1.notify_one();
@@ -100,6 +115,11 @@ pub(super) fn ask_all(
     for site in sites {
         // A failure shows in the answer.
         let _ = site.session().flush();
+    }
+    for (site, settled) in sites.iter().zip(&*settled) {
+        // The session's end gives an answer too, which says more.
+        let over = || settled.load(Ordering::Acquire);
+        let _ = site.session().wait_until(&over);
     }
     let mut answers = arrived.0.lock();
     arrived

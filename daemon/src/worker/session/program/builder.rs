@@ -3,17 +3,23 @@
 //! Builds take long and must not disturb other commands, nor each other; but what concerns one program
 //! happens in command order. A job names its programs; it starts when no running and no earlier job
 //! names one of them. Threads are made as they are needed, up to a few.
+//!
+//! To wake a thread takes as long as a short build. Who makes a program is about to build it: a thread is woken
+//! with the program, and looks for its build for a moment.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use causeway_proto::id::ProgramId;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::worker::session::broken;
 
 const THREADS: usize = 4;
+/// So long a job that is about to come is looked for.
+const ABOUT: Duration = Duration::from_micros(200);
 
 /// The builder of one session.
 #[derive(Default)]
@@ -26,7 +32,10 @@ struct Pool {
     waiting: VecDeque<Job>,
     running: Vec<Vec<ProgramId>>,
     threads: usize,
+    // About to begin, asleep or looking.
     idle: usize,
+    // A job may come by then.
+    expected: Option<Instant>,
 }
 
 struct Job {
@@ -52,34 +61,59 @@ impl Builder {
         });
     }
 
+    /// A job is about to come.
+    pub(crate) fn expect(&self) {
+        let (lock, wake) = &*self.pool;
+        let mut pool = lock.lock();
+        pool.expected = Some(Instant::now() + ABOUT);
+        if pool.threads == 0 {
+            self.grow(&mut pool);
+        }
+        wake.notify_one();
+    }
+
     fn push(&self, job: Job) {
         let (lock, wake) = &*self.pool;
         let mut pool = lock.lock();
         pool.waiting.push_back(job);
+        pool.expected = None;
         if pool.idle < pool.waiting.len() && pool.threads < THREADS {
-            pool.threads += 1;
-            let shared = Arc::clone(&self.pool);
-            let spawned = std::thread::Builder::new()
-                .name("build".into())
-                .spawn(move || serve(&shared));
-            if let Err(error) = spawned {
-                pool.threads -= 1;
-                if pool.threads == 0 {
-                    broken(&format!("no thread for builds could be started: {error}"));
-                }
+            self.grow(&mut pool);
+            if pool.threads == 0 {
+                broken("no thread for builds could be started");
             }
         }
         wake.notify_one();
+    }
+
+    // One thread more, if the system has one.
+    fn grow(&self, pool: &mut Pool) {
+        let shared = Arc::clone(&self.pool);
+        let spawned = std::thread::Builder::new()
+            .name("build".into())
+            .spawn(move || serve(&shared));
+        match spawned {
+            Ok(_) => {
+                pool.threads += 1;
+                pool.idle += 1;
+            }
+            Err(error) => tracing::warn!(%error, "no thread for builds"),
+        }
     }
 }
 
 fn serve(shared: &(Mutex<Pool>, Condvar)) {
     let (lock, wake) = shared;
     let mut pool = lock.lock();
+    pool.idle -= 1;
     loop {
         let Some(job) = pool.next() else {
             pool.idle += 1;
-            wake.wait(&mut pool);
+            if pool.is_expecting() {
+                MutexGuard::unlocked(&mut pool, std::thread::yield_now);
+            } else {
+                wake.wait(&mut pool);
+            }
             pool.idle -= 1;
             continue;
         };
@@ -97,6 +131,10 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
 }
 
 impl Pool {
+    fn is_expecting(&self) -> bool {
+        self.expected.is_some_and(|until| Instant::now() < until)
+    }
+
     /// The first job that nothing running and nothing earlier stands against.
     fn next(&mut self) -> Option<Job> {
         let stands = |taken: &[ProgramId], job: &[ProgramId]| {
@@ -119,13 +157,14 @@ impl Pool {
 mod tests {
     use super::*;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     const SOON: Duration = Duration::from_secs(10);
 
     #[test]
     fn one_programs_jobs_keep_their_order_and_others_pass() {
         let builder = Builder::default();
+        // Whether or not somebody has said so.
+        builder.expect();
         let (tell, told) = mpsc::channel();
         let (open, gate) = mpsc::channel::<()>();
         let say = |n: u32| {

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::path::Path;
 use std::sync::Arc;
 
 use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer};
@@ -73,8 +74,8 @@ impl Cached {
 
     /// The program as it was built before, and what the client is told.
     pub(super) fn load(&self, context: &NativeContext) -> Option<(NativeProgram, ProgramAnswer)> {
-        let found = self.parts.iter().map(|part| self.client.look_up(&part.key));
-        let entries: Vec<Entry> = found.collect::<Option<_>>()?;
+        let keys: Vec<Key> = self.parts.iter().map(|part| part.key).collect();
+        let entries = self.client.look_up(&keys)?;
         let loaded = self.loaded(context, &entries);
         if loaded.is_none() {
             tracing::info!(
@@ -178,10 +179,11 @@ fn merge(kernels: &mut [KernelSignature], others: Vec<KernelSignature>) -> Optio
 }
 
 /// Builds a job, as a session's build would; its key and what came out, encoded, the log as `as_usual` has
-/// it. `None`: nothing that the cache should have.
+/// it. What the driver maps of the folder `own` it has made itself. `None`: nothing that the cache should have.
 pub(crate) fn compile(
     node: &Node,
     job: &Job,
+    own: Option<&Path>,
     as_usual: &dyn Fn(&str) -> String,
 ) -> Option<Vec<u8>> {
     // A worker says what it likes: what it would not build itself is not built for it.
@@ -205,14 +207,19 @@ pub(crate) fn compile(
     if !is_executable(build.status, build.binary_type) {
         return None;
     }
-    let answer = entry::Answer {
-        arg_info,
-        build: Some(build),
-        kernels: signatures(&native, &devices),
-    };
+    let kernels = signatures(&native, &devices);
     let binary = native.binaries(MAX_BINARY).ok()?.pop()?;
     if binary.is_empty() {
         return None;
     }
+    // Last: what the driver needs for the binary is loaded now, too.
+    let loaded = node.loaded_since(own)?;
+    tracing::debug!(?key, ?loaded, "built for the cache");
+    let answer = entry::Answer {
+        arg_info,
+        build: Some(build),
+        kernels,
+        loaded,
+    };
     Entry { answer, binary }.encode(&key).ok()
 }

@@ -1,0 +1,179 @@
+//! How programs come to be: from source, intermediate language, binaries, the names of built-in kernels.
+//!
+//! What is not here: linked programs (`build`). Invariant: a program exists before anything that names it is
+//! applied, broken or not; only binaries, which a driver may take long to look at, are loaded by the builder.
+#![forbid(unsafe_code)]
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use causeway_proto::command::{
+    CreateProgram, DeviceBinary, DeviceBuild, ObjectKind, ProgramAnswer, answer, create_program,
+};
+use causeway_proto::id::{ContextId, ProgramId, RequestId};
+use causeway_proto::status::Status;
+
+use super::{
+    Answered, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE, INVALID_VALUE, Program, build_of,
+    builds_of, natives, signatures, source, submit,
+};
+use crate::build_cache::MAX_TEXT;
+use crate::runtime::program::Program as NativeProgram;
+use crate::worker::session::objects::{Context, add, find};
+use crate::worker::session::printed::Printed;
+use crate::worker::session::{Shared, Violation};
+
+/// Applies `CreateProgram`.
+pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), Violation> {
+    let id = ProgramId(create.program);
+    let context = find(
+        &shared.core.lock().objects.contexts,
+        ContextId(create.context),
+    )?;
+    let from = create
+        .from
+        .ok_or(Violation::Malformed("a program made from nothing"))?;
+    let text = match &from {
+        create_program::From::Source(text) => Some(text.as_ref()),
+        _ => None,
+    };
+    if text.is_some() {
+        shared.builder.expect();
+    }
+    if Printed::may_come_from(text) {
+        shared.outbox.printed().expect();
+    }
+    let mut binaries = None;
+    let program = match from {
+        create_program::From::Source(text) => {
+            let known = shared.builds.as_ref().is_some_and(|builds| builds.is_on());
+            from_source(id, context, text, known)
+        }
+        create_program::From::BuiltInKernels(names) => from_built_in(id, context, names),
+        create_program::From::Il(il) => {
+            let native = context
+                .native()
+                .and_then(|c| NativeProgram::with_il(c, &il));
+            Program::new(id, context, native)
+        }
+        create_program::From::Binaries(list) => {
+            binaries = Some(list.per_device);
+            Program::new(id, context, Err(INVALID_PROGRAM))
+        }
+    };
+    if binaries.is_none() && create.request == 0 {
+        // What includes something is made by each build, so it is not broken yet.
+        let broken = program.native().err().filter(|_| program.source.is_none());
+        shared.tell_broken(
+            ObjectKind::Program,
+            id.0,
+            broken.as_ref(),
+            program.context.id,
+        );
+    }
+    let program = {
+        let mut core = shared.core.lock();
+        core.with_room(shared, |core| add(&mut core.objects.programs, id, program))?;
+        find(&core.objects.programs, id)?
+    };
+    let request = RequestId(create.request);
+    match binaries {
+        Some(binaries) => from_binaries(shared, program, binaries, request)?,
+        None if request.0 != 0 => submit(shared, program, Vec::new(), request, made),
+        None => {}
+    }
+    Ok(())
+}
+
+/// Built-in kernels need no build, so their signatures come now.
+fn made(program: &Arc<Program>) -> Answered {
+    let devices = &program.context.devices;
+    let native = match program.native() {
+        Ok(native) => native,
+        Err(status) => return (status, String::new(), None),
+    };
+    let body = ProgramAnswer {
+        devices: builds_of(&native, devices),
+        kernels: signatures(&native, devices),
+    };
+    (
+        Status::SUCCESS,
+        String::new(),
+        Some(answer::Body::Program(body)),
+    )
+}
+
+fn from_built_in(id: ProgramId, context: Arc<Context>, names: String) -> Program {
+    let native = CString::new(names)
+        .map_err(|_| INVALID_VALUE)
+        .and_then(|names| {
+            let devices = natives(&context.devices);
+            NativeProgram::with_built_in_kernels(context.native()?, &devices, &names)
+        });
+    Program::new(id, context, native)
+}
+
+/// `known`: the cache may have it.
+fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes, known: bool) -> Program {
+    if source::asks(&text) {
+        let mut program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
+        // A copy: a slice would keep the whole batch alive.
+        program.source = Some(Bytes::copy_from_slice(&text));
+        program.has_source = true;
+        return program;
+    }
+    let native = context
+        .native()
+        .and_then(|c| NativeProgram::with_source(c, &text));
+    let mut program = Program::new(id, context, native);
+    program.has_source = true;
+    if known && text.len() <= MAX_TEXT {
+        program.text = Some(Bytes::copy_from_slice(&text));
+    }
+    program
+}
+
+fn from_binaries(
+    shared: &Arc<Shared>,
+    program: Arc<Program>,
+    binaries: Vec<DeviceBinary>,
+    request: RequestId,
+) -> Result<(), Violation> {
+    let named: Vec<u32> = binaries.iter().map(|b| b.device).collect();
+    if named.is_empty() {
+        return Err(Violation::Malformed("a program made from no binaries"));
+    }
+    let devices = program.devices(&named)?;
+    submit(shared, program, Vec::new(), request, move |program| {
+        let context = match program.context.native() {
+            Ok(context) => context,
+            Err(status) => return (status, String::new(), None),
+        };
+        let bytes: Vec<&[u8]> = binaries.iter().map(|b| b.binary.as_ref()).collect();
+        let (native, verdicts) = NativeProgram::with_binaries(context, &natives(&devices), &bytes);
+        let status = native.as_ref().err().copied().unwrap_or(Status::SUCCESS);
+        program.set_native(native);
+        let native = program.native();
+        let devices = devices
+            .iter()
+            .zip(verdicts)
+            .map(|((index, device), verdict)| DeviceBuild {
+                binary_status: verdict,
+                ..match &native {
+                    Ok(native) => build_of(native, *index, *device),
+                    Err(_) => DeviceBuild {
+                        device: index.0,
+                        ..DeviceBuild::default()
+                    },
+                }
+            })
+            .collect();
+        let body = ProgramAnswer {
+            devices,
+            kernels: Vec::new(),
+        };
+        (status, String::new(), Some(answer::Body::Program(body)))
+    });
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! A daemon with a build cache over a driver of the test's own, and what there is in the cache.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use causeway_daemon::build_cache::{Entry, Key};
+use causeway_proto::command::{answer::Body, *};
+
+use super::{Daemon, LIMIT, Session};
+
+/// A folder with the fake driver's registration, its log, and a cache.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let library = std::env::current_exe()
+            .unwrap()
+            .with_file_name("libfake_opencl.so");
+        let vendors = folder.path().join("vendors");
+        std::fs::create_dir(&vendors).unwrap();
+        // A copy, so that a test can replace it.
+        let driver = folder.path().join("libfake_opencl.so");
+        std::fs::copy(library, &driver).unwrap();
+        std::fs::write(vendors.join("fake.icd"), driver.to_str().unwrap()).unwrap();
+        Place { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn daemon(&self, size: &str, more: &[(&str, &str)]) -> Daemon {
+        let [vendors, cache, log] =
+            ["vendors", "cache", "log-%p"].map(|n| self.path(n).to_str().unwrap().to_owned());
+        let mut environment = vec![
+            ("OCL_ICD_VENDORS", &*vendors),
+            ("FAKE_OPENCL_CONFIG", "instant = true"),
+            ("FAKE_OPENCL_LOG", &*log),
+            ("CAUSEWAYD_BUILD_CACHE_DIR", &*cache),
+            ("CAUSEWAYD_BUILD_CACHE_SIZE", size),
+        ];
+        environment.extend_from_slice(more);
+        Daemon::with(&environment)
+    }
+
+    pub fn entries(&self) -> Vec<PathBuf> {
+        entries(&self.path("cache"))
+    }
+
+    /// Waits until there are so many entries.
+    pub fn until_entries(&self, count: usize) {
+        until(&format!("{count} entries"), || {
+            self.entries().len() == count
+        });
+    }
+
+    /// Changes the only entry, which stays whole and of the same build.
+    pub fn alter_the_entry(&self, alter: impl FnOnce(&mut Entry)) {
+        let path = &self.entries()[0];
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
+        let mut entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
+        alter(&mut entry);
+        std::fs::write(path, entry.encode(&key).unwrap()).unwrap();
+    }
+
+    /// The processes that have built for the cache: no other asks a driver for binaries.
+    pub fn compiled(&self) -> usize {
+        let files = std::fs::read_dir(self.folder.path()).unwrap();
+        files
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.to_str().unwrap().contains("log-"))
+            .filter(|log| {
+                std::fs::read_to_string(log)
+                    .unwrap()
+                    .contains("clGetProgramInfo")
+            })
+            .count()
+    }
+
+    /// A daemon whose compiling worker has built and does not come back from its driver.
+    pub fn daemon_that_compiles(&self) -> Daemon {
+        let [meeting, temporary] = ["meeting", "tmp"].map(|name| {
+            let path = self.path(name);
+            std::fs::create_dir_all(&path).unwrap();
+            path.to_str().unwrap().to_owned()
+        });
+        let rule = format!(
+            "instant = true; [[call]]; name = \"clGetProgramInfo\"; meet = \"{meeting}\"; of = 2"
+        );
+        let more = [("FAKE_OPENCL_CONFIG", &*rule), ("TMPDIR", &*temporary)];
+        let daemon = self.daemon(ON, &more);
+        build(self, &daemon, SOURCE, "");
+        until("a compiling worker", || count(&meeting) > 0);
+        assert_eq!(count(self.path("cache")), 1, "its scratch folder");
+        daemon
+    }
+
+    /// The calls that the worker of a session has made so far.
+    pub fn calls(&self, session: &Session) -> String {
+        let log = self.path(&format!("log-{}", session.worker()));
+        std::fs::read_to_string(log).unwrap()
+    }
+}
+
+/// Waits until it holds, which nothing tells of.
+pub fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < end, "waited for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// How much is in a folder.
+pub fn count(folder: impl AsRef<Path>) -> usize {
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+pub fn entries(cache: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(cache).into_iter().flatten();
+    entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            !["new-", "scratch-"].iter().any(|p| name.starts_with(p))
+        })
+        .collect()
+}
+
+pub const SOURCE: &str = "kernel void f(global int *x, int n) { }\n\
+                      kernel void g(global float *y, local float *l) { }\n";
+
+pub fn told(answer: Answer) -> ProgramAnswer {
+    assert_eq!(answer.status, 0, "{}", answer.message);
+    match answer.body {
+        Some(Body::Program(body)) => body,
+        other => panic!("no program answer: {other:?}"),
+    }
+}
+
+/// Builds in a session of its own: what was told, and whether it came from the cache.
+pub fn build(place: &Place, daemon: &Daemon, text: &str, options: &str) -> (ProgramAnswer, bool) {
+    let mut session = daemon.session();
+    let context = session.context();
+    let (program, answer) = session.build(context, text, options);
+    let answer = told(answer);
+    // Kernels of it can be made.
+    let kernel = session.kernel(program, &answer.kernels[0].name);
+    session.release(ObjectKind::Kernel, kernel);
+    session.ping();
+    assert_eq!(session.heard.notices, []);
+    let calls = place.calls(&session);
+    end(session);
+    (answer, calls.contains("clCreateProgramWithBinary"))
+}
+
+/// Ends the session, so that the daemon has no other worker than the next one's.
+pub fn end(session: Session) {
+    let worker = session.worker();
+    drop(session);
+    let process = format!("/proc/{worker}");
+    until("the worker's end", || !Path::new(&process).exists());
+}
+
+pub const ON: &str = "1000000";

@@ -1,0 +1,152 @@
+//! A daemon of a test's own, and the processes that serve its sessions.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command as Process, Stdio};
+
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{GetInventoryRequest, Inventory};
+use causeway_proto::version::WireVersion;
+
+use super::Session;
+
+const LOOPBACK: &str = "127.0.0.1:0";
+
+/// A daemon on a free loopback port; ends with its value.
+pub struct Daemon {
+    pub(super) child: Child,
+    pub address: String,
+    vendors: Option<tempfile::TempDir>,
+}
+
+impl Daemon {
+    pub fn start() -> Daemon {
+        Daemon::with(&[])
+    }
+
+    pub fn with(environment: &[(&str, &str)]) -> Daemon {
+        Daemon::run(LOOPBACK, &[], environment)
+    }
+
+    pub fn with_arguments(arguments: &[&str]) -> Daemon {
+        Daemon::run(LOOPBACK, arguments, &[])
+    }
+
+    /// With the fake driver alone, told by `settings` what to do.
+    pub fn fake(settings: &str) -> Daemon {
+        Daemon::fake_on(LOOPBACK, settings)
+    }
+
+    /// The same at another address than other daemons.
+    pub fn fake_on(listen: &str, settings: &str) -> Daemon {
+        // Cargo puts the driver beside the test programs.
+        let library = std::env::current_exe()
+            .unwrap()
+            .with_file_name("libfake_opencl.so");
+        assert!(library.exists(), "{library:?}");
+        let vendors = tempfile::tempdir().unwrap();
+        std::fs::write(vendors.path().join("fake.icd"), library.to_str().unwrap()).unwrap();
+        let environment = [
+            ("OCL_ICD_VENDORS", vendors.path().to_str().unwrap()),
+            ("FAKE_OPENCL_CONFIG", settings),
+        ];
+        let mut daemon = Daemon::run(listen, &[], &environment);
+        daemon.vendors = Some(vendors);
+        daemon
+    }
+
+    fn run(listen: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
+        let mut child = Process::new(env!("CARGO_BIN_EXE_causewayd"))
+            .args(["--listen", listen, "--spare-workers", "0"])
+            .args(arguments)
+            // What a test builds is no other test's affair, nor the user's.
+            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
+            .envs(environment.iter().copied())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("causewayd starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("its standard output");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("its first line");
+        let address = line
+            .trim()
+            .strip_prefix("listening on ")
+            .expect("an address")
+            .to_owned();
+        Daemon {
+            child,
+            address,
+            vendors: None,
+        }
+    }
+
+    pub fn inventory(&self) -> Inventory {
+        block_on(async {
+            let mut node = NodeClient::connect(format!("http://{}", self.address))
+                .await
+                .unwrap();
+            let request = GetInventoryRequest {
+                wire_version: WireVersion::CURRENT.number().into(),
+                ..GetInventoryRequest::default()
+            };
+            node.get_inventory(request).await.unwrap().into_inner()
+        })
+    }
+
+    pub fn session(&self) -> Session {
+        Session::open(self)
+    }
+
+    /// Tells it to end, and waits for that; whether it ended well.
+    pub fn terminate(mut self) -> bool {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Session {
+    /// The process that serves this session: the daemon's child that is a worker.
+    pub fn worker(&self) -> u32 {
+        let mut children = children_of(self.daemon);
+        // Others list devices, or build for the cache.
+        children.retain(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains("--internal-worker")
+        });
+        assert_eq!(children.len(), 1, "one session, one worker: {children:?}");
+        children[0]
+    }
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let stat = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            // After the name in brackets: state, parent.
+            let parent_of = stat(*pid).and_then(|s| {
+                let rest = s.rsplit_once(')')?.1.to_owned();
+                rest.split_whitespace().nth(1)?.parse::<u32>().ok()
+            });
+            parent_of == Some(parent)
+        })
+        .collect()
+}
+
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
+}
