@@ -8,16 +8,17 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_lane::Stream;
 use causeway_proto::bulk::{BadHeader, HEADER, Header, Kind};
+use causeway_proto::id::EventId;
 
 use super::OWN;
 use super::claims::Refused;
 use super::eager::Unasked;
 use super::memory::send_bytes;
 use super::outgoing::{Item, Outgoing};
+use super::outlet::Outlet;
 use super::path::Path;
 use super::peers::{Foreign, Origin};
 use crate::worker::session::{Shared, broken, spawn};
@@ -70,35 +71,29 @@ impl Lane {
 }
 
 /// Starts the two threads of a lane.
-pub(super) fn start(shared: &Arc<Shared>, lane: Lane, stream: Arc<Stream>) {
-    let both = Arc::new((lane, stream, AtomicBool::new(false)));
+pub(super) fn start(shared: &Arc<Shared>, lane: Lane, outlet: Arc<Outlet>) {
+    let both = Arc::new((lane, outlet));
     spawn(&both.0.name("in"), {
         let (shared, both) = (Arc::clone(shared), Arc::clone(&both));
         move || {
-            let (lane, stream, gone) = &*both;
-            let ended = read(&shared, lane, stream);
-            end(&shared, lane, stream, gone, ended);
+            let (lane, outlet) = &*both;
+            let ended = read(&shared, lane, outlet.stream());
+            end(&shared, lane, outlet, ended);
         }
     });
     let shared = Arc::clone(shared);
     spawn(&both.0.name("out"), move || {
-        let (lane, stream, gone) = &*both;
-        let ended = write(&shared, lane, stream, gone);
-        end(&shared, lane, stream, gone, ended);
+        let (lane, outlet) = &*both;
+        let ended = write(&shared, lane, outlet);
+        end(&shared, lane, outlet, ended);
     });
 }
 
-fn end(
-    shared: &Arc<Shared>,
-    lane: &Lane,
-    stream: &Stream,
-    gone: &AtomicBool,
-    ended: Result<(), LaneError>,
-) {
-    if gone.swap(true, Ordering::AcqRel) {
+fn end(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet, ended: Result<(), LaneError>) {
+    if outlet.end() {
         return;
     }
-    stream.shut_down();
+    outlet.stream().shut_down();
     lane.outgoing(shared).look();
     if let Some((path, incarnation)) = &lane.path {
         if path.is_present(*incarnation) {
@@ -177,36 +172,32 @@ pub(super) fn discard(mut stream: &Stream, length: u32, scratch: &mut Vec<u8>) -
     Ok(())
 }
 
-fn write(
-    shared: &Arc<Shared>,
-    lane: &Lane,
-    mut stream: &Stream,
-    gone: &AtomicBool,
-) -> Result<(), LaneError> {
+fn write(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
     let outgoing = lane.outgoing(shared);
-    while let Some(item) = outgoing.next(|| gone.load(Ordering::Acquire)) {
+    while let Some(item) = outgoing.next(|| outlet.look()) {
         match item {
-            Item::Word(header) => stream.write_all(&header.encode())?,
+            Item::Own => outlet.in_turn(|_| Ok(()))?,
+            Item::Word(header) => {
+                outlet.in_turn(|mut stream| stream.write_all(&header.encode()))?;
+            }
             Item::Mapped(chunk) => {
-                let header = data(chunk.transfer(), chunk.offset(), chunk.length());
+                let header = data(chunk.transfer(), chunk.offset(), chunk.length()).encode();
                 let (from, length) = (chunk.offset(), chunk.length().into());
-                chunk
-                    .window()
-                    .send(stream, &header, from, length, &mut scratch)?;
+                let window = chunk.window();
+                outlet
+                    .in_turn(|stream| window.send(stream, &header, from, length, &mut scratch))?;
                 chunk.sent();
             }
             Item::Whole(read) => {
-                let header = data(read.transfer, 0, read.bytes.len() as u32);
-                send_bytes(stream, &header, &read.bytes)?;
+                let header = read.header().encode();
+                outlet.in_turn(|stream| send_bytes(stream, &header, &read.bytes))?;
             }
             Item::Staged(chunk) if !chunk.is_wanted() => {}
             Item::Staged(chunk) => {
-                let header = data(chunk.transfer(), chunk.offset(), chunk.length());
-                let length = chunk.length().into();
-                chunk
-                    .window()
-                    .send(stream, &header, 0, length, &mut scratch)?;
+                let header = data(chunk.transfer(), chunk.offset(), chunk.length()).encode();
+                let (window, length) = (chunk.window(), chunk.length().into());
+                outlet.in_turn(|stream| window.send(stream, &header, 0, length, &mut scratch))?;
                 chunk.sent();
             }
         }
@@ -214,12 +205,12 @@ fn write(
     Ok(())
 }
 
-fn data(transfer: causeway_proto::id::EventId, offset: u64, length: u32) -> [u8; HEADER] {
+/// The header of so many bytes.
+pub(super) fn data(transfer: EventId, offset: u64, length: u32) -> Header {
     Header {
         kind: Kind::Data,
         transfer,
         offset,
         length,
     }
-    .encode()
 }

@@ -6,6 +6,7 @@
 //! inside.
 
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::ptr::copy_nonoverlapping;
 
@@ -150,6 +151,49 @@ pub(super) fn send_bytes(stream: &Stream, header: &[u8], bytes: &[u8]) -> io::Re
     send(stream, &mut [of(header), of(bytes)])
 }
 
+/// Sends as much of `parts`, one behind the other, as the stream takes without waiting; how many bytes.
+///
+/// # Errors
+/// The stream's.
+pub(super) fn send_some(stream: &Stream, parts: [&[u8]; 2]) -> io::Result<usize> {
+    let socket = match stream {
+        Stream::Tcp(socket) => socket,
+        Stream::Shared(shared) => {
+            let mut sent = 0;
+            for bytes in parts {
+                // SAFETY: the slice is memory of its length.
+                let some = unsafe { shared.send_some(bytes.as_ptr(), bytes.len())? };
+                sent += some;
+                if some < bytes.len() {
+                    break;
+                }
+            }
+            return Ok(sent);
+        }
+    };
+    let mut parts = parts.map(|bytes| part(bytes.as_ptr().cast_mut(), bytes.len()));
+    loop {
+        match send_once(socket, &mut parts, libc::MSG_DONTWAIT) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            sent => return sent,
+        }
+    }
+}
+
+// One system call; how many bytes it took. Called with memory that a window, a slice or a header vouches for.
+fn send_once(socket: &TcpStream, parts: &mut [libc::iovec], flags: i32) -> io::Result<usize> {
+    const AT_ONCE: usize = 1024; // IOV_MAX
+    // SAFETY: all zeros is an empty message.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len().min(AT_ONCE) as _;
+    let flags = flags | libc::MSG_NOSIGNAL;
+    // SAFETY: every part is readable memory of its length (callers).
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
 // Called with memory that a window vouches for.
 fn receive(
     stream: &Stream,
@@ -192,22 +236,11 @@ fn send(stream: &Stream, parts: &mut [libc::iovec]) -> io::Result<()> {
             });
         }
     };
-    const AT_ONCE: usize = 1024; // IOV_MAX
     let mut first = 0;
     while first < parts.len() {
-        let batch = &mut parts[first..];
-        // SAFETY: all zeros is an empty message.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = batch.as_mut_ptr();
-        message.msg_iovlen = batch.len().min(AT_ONCE) as _;
-        // SAFETY: every part is readable memory of its length (callers).
-        let sent =
-            unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
-        let Ok(mut sent) = usize::try_from(sent) else {
-            match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => continue,
-                error => return Err(error),
-            }
+        let mut sent = match send_once(socket, &mut parts[first..], 0) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            sent => sent?,
         };
         while first < parts.len() && sent >= parts[first].iov_len {
             sent -= parts[first].iov_len;
@@ -226,7 +259,7 @@ fn send(stream: &Stream, parts: &mut [libc::iovec]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
 
     fn pair() -> (Stream, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -13,7 +13,8 @@
 //! when there is no path. The reader's command ends without failure also when the other end or the link
 //! gave the transfer up, because its buffer is no longer read; the writer's tells what happened.
 //!
-//! - [`lane`]: one connection, two threads; [`outgoing`]: a queue that several lanes send from;
+//! - [`lane`]: one connection, two threads; [`outlet`]: who sends on it; [`outgoing`]: a queue that several
+//!   lanes send from;
 //! - [`path`]: which lanes are a link's; [`peers`]: the transfers with other workers and what is said of
 //!   them;
 //! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
@@ -34,6 +35,7 @@ mod eager;
 mod lane;
 mod memory;
 mod outgoing;
+mod outlet;
 mod path;
 mod peers;
 mod short;
@@ -46,6 +48,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::id::{EventId, LinkId};
@@ -56,6 +59,7 @@ use parking_lot::{Condvar, Mutex};
 use self::eager::EagerWrites;
 use self::lane::{Lane, LaneError};
 use self::outgoing::Outgoing;
+use self::outlet::{Message, Outlet, Outlets};
 pub(crate) use self::path::Path;
 use self::path::Patience;
 pub(crate) use self::peers::{Far, Part};
@@ -115,7 +119,8 @@ pub(crate) struct Engine {
     turns: direct::Turns,
     jobs: Mutex<Jobs>,
     wake: Condvar,
-    lanes: Mutex<Vec<Arc<Stream>>>,
+    // Of the client's lanes.
+    outlets: Outlets,
 }
 
 #[derive(Default)]
@@ -232,13 +237,13 @@ impl Engine {
     pub(crate) fn attach(&self, shared: &Arc<Shared>, lane: u8, stream: Stream) {
         let is_shared = stream.is_shared();
         tracing::debug!(lane, is_shared, "a bulk connection");
-        let stream = Arc::new(stream);
-        self.lanes.lock().push(Arc::clone(&stream));
+        let outlet = Arc::new(Outlet::new(Arc::new(stream)));
+        self.outlets.add(Arc::clone(&outlet));
         let lane = Lane {
             number: lane,
             path: None,
         };
-        lane::start(shared, lane, stream);
+        lane::start(shared, lane, outlet);
     }
 
     /// Takes a lane of a link that has come up.
@@ -261,7 +266,7 @@ impl Engine {
             number: lane,
             path: Some((Arc::clone(&path), incarnation)),
         };
-        lane::start(shared, lane, stream);
+        lane::start(shared, lane, Arc::new(Outlet::new(stream)));
         if again {
             self.say_again(&path);
         }
@@ -378,16 +383,23 @@ impl Engine {
     /// Ends all lanes.
     pub(crate) fn stop(&self) {
         self.outgoing.stop();
-        for stream in self.lanes.lock().drain(..) {
-            stream.shut_down();
-        }
+        self.outlets.shut_down();
         for path in self.paths.lock().values() {
             path.stop();
         }
     }
 
+    /// Sends the client something if nothing waits before it, and a lane is free. Does not wait.
+    fn send_at_once(&self, message: Message) -> Result<(), Message> {
+        self.outlets.send_at_once(&self.outgoing, message)
+    }
+
     fn tell_client(&self, word: Header) {
-        if !self.outgoing.push(word) {
+        let message = Message {
+            header: word,
+            bytes: Bytes::new(),
+        };
+        if self.send_at_once(message).is_err() && !self.outgoing.push(word) {
             broken("the client takes nothing from its bulk connections");
         }
     }

@@ -29,6 +29,19 @@ pub(super) enum Item {
     Staged(StagedChunk),
     /// A short read.
     Whole(Whole),
+    /// Nothing of the queue: what the lane has of its own, which goes before all else.
+    Own,
+}
+
+/// What a lane that asks for more has to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It is over.
+    Gone,
+    /// It has something of its own to send.
+    Own,
+    /// It has nothing.
+    Free,
 }
 
 /// The queue.
@@ -144,14 +157,24 @@ impl Outgoing {
         Unsent(unwanted)
     }
 
-    /// The next thing to send; waits for it. `None`: `gone` says that the lane is, or the session ends.
-    pub(super) fn next(&self, gone: impl Fn() -> bool) -> Option<Item> {
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.words.is_empty() && state.data.is_empty()
+    }
+
+    /// The next thing to send; waits for it. `None`: the lane that asks is gone, or the session ends.
+    pub(super) fn next(&self, lane: impl Fn() -> Look) -> Option<Item> {
         // Declared first, so dropped after the lock.
         let mut spent = Vec::new();
         let mut state = self.state.lock();
         loop {
-            if state.stopping || gone() {
+            let look = lane();
+            if state.stopping || look == Look::Gone {
                 return None;
+            }
+            if look == Look::Own {
+                return Some(Item::Own);
             }
             if let Some(header) = state.words.pop_front() {
                 return Some(Item::Word(header));
@@ -176,7 +199,7 @@ impl Outgoing {
         }
     }
 
-    /// A lane is gone: whoever waits on its behalf shall look.
+    /// A lane is gone, or has something of its own: whoever waits on its behalf shall look.
     pub(super) fn look(&self) {
         drop(self.state.lock());
         self.wake.notify_all();
@@ -207,7 +230,7 @@ mod tests {
             assert!(outgoing.push(word));
         }
         assert!(!outgoing.push(word));
-        assert!(matches!(outgoing.next(|| false), Some(Item::Word(_))));
+        assert!(matches!(outgoing.next(|| Look::Free), Some(Item::Word(_))));
         assert!(outgoing.push(word));
     }
 
@@ -219,8 +242,8 @@ mod tests {
         assert!(own.push(credit) && own.push(cancel));
         own.break_off().discard();
         client.take_over(&own);
-        assert!(matches!(client.next(|| false), Some(Item::Word(word)) if word == cancel));
+        assert!(matches!(client.next(|| Look::Free), Some(Item::Word(word)) if word == cancel));
         client.stop();
-        assert!(client.next(|| false).is_none());
+        assert!(client.next(|| Look::Free).is_none());
     }
 }

@@ -53,6 +53,12 @@ impl Blocks {
         Some(self.block(found, length, length))
     }
 
+    /// Bytes of the blocks that were taken within a bound and are not back.
+    #[must_use]
+    pub fn bounded(&self) -> usize {
+        self.0.lock().bounded
+    }
+
     fn block(&self, found: Option<Vec<u8>>, length: usize, counted: usize) -> Block {
         Block {
             bytes: found.unwrap_or_else(|| vec![0; length]),
@@ -119,10 +125,11 @@ mod tests {
         let all: Vec<_> = (0..4).map(|_| blocks.take_within(100, 25)).collect();
         assert!(all.iter().all(Option::is_some));
         assert!(blocks.take_within(100, 1).is_none());
+        assert_eq!(blocks.bounded(), 100);
         let other = blocks.take(50);
         drop(all);
         assert!(blocks.take_within(100, 100).is_some());
         drop(other);
-        assert_eq!(blocks.0.lock().bounded, 0);
+        assert_eq!(blocks.bounded(), 0);
     }
 }

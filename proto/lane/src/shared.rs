@@ -89,7 +89,33 @@ impl Shared {
     ///
     /// # Safety
     /// `from` is memory of that length that may be read, though others may write it.
-    pub unsafe fn send(&self, mut from: *const u8, length: usize) -> io::Result<()> {
+    pub unsafe fn send(&self, from: *const u8, length: usize) -> io::Result<()> {
+        // SAFETY: the caller's word.
+        unsafe { self.send_waiting(true, from, length) }.map(drop)
+    }
+
+    /// Sends as many of them as there is room for, and waits for no more; how many.
+    ///
+    /// # Errors
+    /// As [`Shared::send`].
+    ///
+    /// # Safety
+    /// As [`Shared::send`].
+    pub unsafe fn send_some(&self, from: *const u8, length: usize) -> io::Result<usize> {
+        // SAFETY: the caller's word.
+        unsafe { self.send_waiting(false, from, length) }
+    }
+
+    /// [`Shared::send`], or with `waits` false [`Shared::send_some`].
+    ///
+    /// # Safety
+    /// As [`Shared::send`].
+    unsafe fn send_waiting(
+        &self,
+        waits: bool,
+        mut from: *const u8,
+        length: usize,
+    ) -> io::Result<usize> {
         let End {
             which,
             position,
@@ -104,6 +130,9 @@ impl Shared {
             step = ring::next_step(step);
             let span = room(*head, left.min(step)).map_err(nonsense)?;
             if span.length == 0 {
+                if !waits {
+                    break;
+                }
                 let has_room = || Ok(room(*head, 1)?.length > 0);
                 if !self.wait(LOOK_FOR_MORE, control.sender_sleeps, bell, has_room)? {
                     return Err(io::ErrorKind::BrokenPipe.into());
@@ -120,7 +149,7 @@ impl Shared {
             CARRIED.fetch_add(span.length as u64, Ordering::Relaxed);
             tell(control.receiver_sleeps, bell);
         }
-        Ok(())
+        Ok(length - left)
     }
 
     /// Receives at least one byte and at most so many, none at the end of the stream; how many.
