@@ -13,8 +13,9 @@ use causeway_proto::region::{Region, Segment};
 
 /// Shorter rows are copied through a buffer: below this, describing a row to the kernel costs more.
 const SHORT_ROW: u64 = 2048;
-/// Regions of so many bytes are not kept in the processor's caches, which hold fewer.
-const MANY: u64 = 4 << 20;
+/// Regions of so many bytes are not kept in the processor's caches: the program, which looks at them next, would
+/// find few of them there.
+const MANY: u64 = 32 << 20;
 /// Pieces in one system call; the system takes 1024.
 const PIECES: usize = 512;
 
