@@ -505,6 +505,28 @@ fn expected_lanes_that_do_not_open_are_tried_again_when_needed() {
 }
 
 #[test]
+fn what_is_sent_beside_a_transfer_leaves_without_being_flushed() {
+    let mut bulk = Bulk::new(Faults::default());
+    let bytes = Arc::new(pattern(3 * BULK_CHUNK));
+    // Without credit it stays under way; meanwhile the flusher sleeps after its first idle tick.
+    bulk.upload(&bytes, Region::linear(0, bytes.len() as u64).unwrap());
+    let _lanes = bulk.lanes();
+    let mut next = 1;
+    for round in 0..100 {
+        bulk.session.send(&command(next)).unwrap();
+        if round % 2 == 1 {
+            // Who flushes by itself takes no wake away from others.
+            bulk.session.send_now(&command(next + 1)).unwrap();
+            bulk.session.send(&command(next + 2)).unwrap();
+        }
+        let last = next + 2 * (round % 2);
+        while next <= last {
+            next += bulk.worker.receive().commands.len() as u64;
+        }
+    }
+}
+
+#[test]
 fn a_withdrawn_transfer_is_forgotten() {
     let mut bulk = Bulk::new(Faults::default());
     let bytes = Arc::new(vec![1; 10]);

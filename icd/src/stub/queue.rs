@@ -28,6 +28,7 @@ use super::event::{Finisher, Life};
 use super::work::OnWire;
 use super::{Binding, Context, Device, Event, Hold, Site, Work, next_id};
 use crate::error::{ClResult, Status};
+use crate::transport::waiting_next;
 
 /// See the module.
 #[derive(Debug)]
@@ -327,6 +328,17 @@ impl Queue {
                 operation: &operation,
             }),
         }
+    }
+
+    /// Runs `enqueue`, which enqueues here what the caller waits for next: so nobody need be woken to send it.
+    /// What is left of it when it fails leaves at once. Not for distributed contexts.
+    ///
+    /// # Errors
+    /// Those of `enqueue`.
+    pub fn before_waiting<T>(&self, enqueue: impl FnOnce() -> ClResult<T>) -> ClResult<T> {
+        waiting_next(enqueue).inspect_err(|_| {
+            let _ = self.flush();
+        })
     }
 
     /// A distributed context's way in, under the lock of its sequence: makes the event, has `send` send the

@@ -49,7 +49,9 @@ pub struct Written {
 }
 
 impl Transfer {
-    fn rides_along(&self) -> bool {
+    /// Whether its bytes are so few that they may travel inside the command or its completion.
+    #[must_use]
+    pub fn rides_along(&self) -> bool {
         self.region.packed_length() <= INLINE_PAYLOAD as u64
     }
 

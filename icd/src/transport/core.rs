@@ -76,18 +76,17 @@ impl Core {
     // ---- out -----------------------------------------------------------------
 
     /// Appends a command; writes when enough is queued. `wake`: let the flusher know if it sleeps; not
-    /// needed by who flushes next.
+    /// needed by who flushes next, as a thread [that waits next](super::thread::waiting_next) does.
     pub(super) fn append(&self, command: &impl EncodeCommand, wake: bool) -> Result<(), WireError> {
         // A transport thread only appends: it may be the one that makes room.
         let may_wait = !super::thread::is_ours();
+        let wake = wake && !super::thread::waits_next();
         loop {
             self.check()?;
-            match self.outbox.append(command, may_wait)? {
+            match self.outbox.append(command, may_wait, wake)? {
                 Appended::Queued => return Ok(()),
                 Appended::WakeFlusher => {
-                    if wake {
-                        self.flusher.wake();
-                    }
+                    self.flusher.wake();
                     return Ok(());
                 }
                 Appended::Write => return self.flush(),
@@ -100,7 +99,7 @@ impl Core {
     /// Appends a command on any thread without ever waiting for room.
     pub(super) fn post(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
         self.check()?;
-        self.outbox.append(command, false)?;
+        self.outbox.append(command, false, true)?;
         self.flusher.wake();
         Ok(())
     }

@@ -17,6 +17,9 @@ const TICK: Duration = Duration::from_micros(100);
 /// Ticks without a command until it sleeps: 10 ms, longer than the gaps of programs that enqueue steadily.
 /// The flushers of several sessions share them: their ticks come from the same processors.
 const IDLE_TICKS: u32 = 100;
+/// The same while bytes of a bulk transfer are awaited: whoever waits for them has flushed, each tick takes a
+/// sixth of its time from a core, and copying wants all cores.
+const BULK_TICKS: u32 = 1;
 /// A flusher that sleeps so long has time to open bulk lanes that the program is likely to need.
 const QUIET: Duration = Duration::from_millis(20);
 
@@ -79,7 +82,7 @@ fn run(core: &Arc<Core>) {
             // Whoever saw the error first has told the session.
             Err(_) => return,
         }
-        if idle < Running::idle_ticks() {
+        if idle < Running::idle_ticks() && (idle < BULK_TICKS || !core.bulk.is_moving()) {
             std::thread::sleep(TICK);
         } else if core.outbox.sleep_if_empty() {
             // A wake between these two lines is not lost: unpark leaves a token. A failure wakes too.

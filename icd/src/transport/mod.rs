@@ -54,4 +54,4 @@ pub use exit::at_exit_flush;
 pub use fork::check as check_not_forked;
 pub use node::{DISCONNECTED, Node, node_status};
 pub use session::{Location, Session, SessionEvents};
-pub(crate) use thread::as_ours as as_transport_thread;
+pub(crate) use thread::{as_ours as as_transport_thread, waiting_next};

@@ -77,11 +77,13 @@ impl Outbox {
 
     /// Appends a command. With `may_refuse`, a batch that would grow beyond its target is not
     /// appended to; the thread that makes room on the connection must not pass that, and is never
-    /// told [`Appended::Full`].
+    /// told [`Appended::Full`]. Who writes next leaves the flusher asleep with `wake` false; the next who does
+    /// not finds it so.
     pub(super) fn append(
         &self,
         command: &impl EncodeCommand,
         may_refuse: bool,
+        wake: bool,
     ) -> Result<Appended, WireError> {
         let length = command.encoded_len();
         let entry = length + 1 + encoded_len_varint(length as u64);
@@ -111,7 +113,7 @@ impl Outbox {
         filling.next += 1;
         if filling.bytes.len() - PREFIX >= WRITE_AT {
             Ok(Appended::Write)
-        } else if std::mem::take(&mut filling.flusher_sleeps) {
+        } else if wake && std::mem::take(&mut filling.flusher_sleeps) {
             Ok(Appended::WakeFlusher)
         } else {
             Ok(Appended::Queued)
@@ -177,7 +179,7 @@ impl Outbox {
         filling.flusher_sleeps
     }
 
-    /// Whether nothing was appended since [`Outbox::sleep_if_empty`] said true.
+    /// Whether nobody has woken it since [`Outbox::sleep_if_empty`] said true.
     pub(super) fn flusher_sleeps(&self) -> bool {
         self.filling.lock().flusher_sleeps
     }
@@ -230,7 +232,7 @@ mod tests {
         for round in 0..3 {
             for event in 0..5 {
                 assert_eq!(
-                    outbox.append(&command(event), true).unwrap(),
+                    outbox.append(&command(event), true, true).unwrap(),
                     Appended::Queued
                 );
             }
@@ -247,11 +249,25 @@ mod tests {
         let outbox = Outbox::new();
         assert!(outbox.sleep_if_empty());
         assert_eq!(
-            outbox.append(&command(1), true).unwrap(),
+            outbox.append(&command(1), true, true).unwrap(),
             Appended::WakeFlusher
         );
-        assert_eq!(outbox.append(&command(2), true).unwrap(), Appended::Queued);
+        assert_eq!(
+            outbox.append(&command(2), true, true).unwrap(),
+            Appended::Queued
+        );
         assert!(!outbox.sleep_if_empty());
+    }
+
+    #[test]
+    fn who_writes_next_leaves_the_flusher_to_the_next_who_does_not() {
+        let outbox = Outbox::new();
+        assert!(outbox.sleep_if_empty());
+        let quietly = outbox.append(&command(1), true, false);
+        assert_eq!(quietly.unwrap(), Appended::Queued);
+        assert!(outbox.flusher_sleeps());
+        let appended = outbox.append(&command(2), true, true);
+        assert_eq!(appended.unwrap(), Appended::WakeFlusher);
     }
 
     #[test]
@@ -267,7 +283,7 @@ mod tests {
         }
         let outbox = Outbox::new();
         assert_eq!(
-            outbox.append(&Huge, true),
+            outbox.append(&Huge, true, true),
             Err(WireError::TooLarge(MAX_BATCH))
         );
         assert_eq!(take(&outbox), None);
@@ -285,9 +301,9 @@ mod tests {
             }
         }
         let outbox = Outbox::new();
-        assert_eq!(outbox.append(&Large, true).unwrap(), Appended::Write);
-        assert_eq!(outbox.append(&Large, true).unwrap(), Appended::Full);
-        assert_eq!(outbox.append(&Large, false).unwrap(), Appended::Write);
+        assert_eq!(outbox.append(&Large, true, true).unwrap(), Appended::Write);
+        assert_eq!(outbox.append(&Large, true, true).unwrap(), Appended::Full);
+        assert_eq!(outbox.append(&Large, false, true).unwrap(), Appended::Write);
     }
 
     #[test]
@@ -303,11 +319,14 @@ mod tests {
             }
         }
         let outbox = Outbox::new();
-        outbox.append(&command(1), true).unwrap();
+        outbox.append(&command(1), true, true).unwrap();
         for _ in 0..3 {
-            assert_eq!(outbox.append(&Half, false).unwrap(), Appended::Write);
+            assert_eq!(outbox.append(&Half, false, true).unwrap(), Appended::Write);
         }
-        assert_eq!(outbox.append(&command(2), true).unwrap(), Appended::Full);
+        assert_eq!(
+            outbox.append(&command(2), true, true).unwrap(),
+            Appended::Full
+        );
         assert!(!outbox.sleep_if_empty());
         let mut firsts = Vec::new();
         let written = outbox.write_with(|bytes| {

@@ -2,11 +2,28 @@
 
 use std::cell::Cell;
 use std::io;
+use std::thread::LocalKey;
 
 use crate::thread::{self, Stack};
 
 thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    static WAITS_NEXT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets a mark of this thread until it is dropped.
+struct Marked(&'static LocalKey<Cell<bool>>, bool);
+
+impl Marked {
+    fn new(mark: &'static LocalKey<Cell<bool>>) -> Marked {
+        Marked(mark, mark.replace(true))
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
 }
 
 /// Whether the caller is a transport thread: it must not wait for room on a connection, since it may be
@@ -17,13 +34,19 @@ pub(super) fn is_ours() -> bool {
 
 /// Runs `body` with the calling thread as a transport thread: one that does such a thread's work.
 pub(crate) fn as_ours<T>(body: impl FnOnce() -> T) -> T {
-    struct Back(bool);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            IS_OURS.set(self.0);
-        }
-    }
-    let _back = Back(IS_OURS.replace(true));
+    let _marked = Marked::new(&IS_OURS);
+    body()
+}
+
+/// Whether the caller flushes its session next: see [`waiting_next`].
+pub(super) fn waits_next() -> bool {
+    WAITS_NEXT.get()
+}
+
+/// Runs `body`, whose commands for one session the caller waits for next, or flushes if it fails: a flusher
+/// that sleeps need not be woken for them.
+pub(crate) fn waiting_next<T>(body: impl FnOnce() -> T) -> T {
+    let _marked = Marked::new(&WAITS_NEXT);
     body()
 }
 

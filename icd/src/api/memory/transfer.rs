@@ -88,7 +88,12 @@ pub(super) fn enqueue(
             wants_event,
             keep: None,
         };
-        move_bytes(transfer, &queue, way, unseen)?
+        let returns_early = unseen && way == Way::Write && transfer.rides_along();
+        if arguments.blocking && !returns_early && !queue.context().is_distributed() {
+            queue.before_waiting(|| move_bytes(transfer, &queue, way, unseen))?
+        } else {
+            move_bytes(transfer, &queue, way, unseen)?
+        }
     };
     if arguments.blocking && !returns {
         event.outcome()?;

@@ -189,6 +189,11 @@ impl Bulk {
         self.expected.load(Ordering::Relaxed) && !self.state.lock().opened
     }
 
+    /// Whether there is a transfer that is not over.
+    pub(super) fn is_moving(&self) -> bool {
+        self.state.lock().table.has_transfers()
+    }
+
     /// Opens the lanes ahead of need, if that was [expected](Bulk::expect).
     pub(super) fn prepare(&self, core: &Arc<Core>) {
         if !self.expected.swap(false, Ordering::Relaxed) {

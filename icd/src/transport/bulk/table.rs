@@ -313,6 +313,11 @@ impl Table {
         self.closed
     }
 
+    /// Whether some transfer is not over.
+    pub(super) fn has_transfers(&self) -> bool {
+        !(self.uploads.is_empty() && self.downloads.is_empty())
+    }
+
     /// Whether no lane is in the application's memory.
     pub(super) fn is_quiet(&self) -> bool {
         self.touching == 0
