@@ -21,8 +21,9 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::encode::EncodeCommand;
 
-/// Once so much is queued, the thread that appends also writes.
-pub(super) const WRITE_AT: usize = 16 << 10;
+/// Once so much is queued, the thread that appends also writes: what one packet of the loopback takes, since each
+/// costs the sender several microseconds. What is less leaves with the flusher's next tick.
+pub(super) const WRITE_AT: usize = 64 << 10;
 
 /// A buffer that one huge command has grown is not kept beyond this.
 const KEEP_CAPACITY: usize = 2 * BATCH_TARGET;

@@ -1,7 +1,7 @@
 //! From bytes to a command batch, with the limit that the decoder itself does not know.
 
 use bytes::Buf;
-use causeway_proto::command::CommandBatch;
+use causeway_proto::command::{Command, CommandBatch};
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 
@@ -20,11 +20,15 @@ pub(super) enum BadBatch {
     TooMany,
 }
 
-/// Decodes a batch; counts its commands before it allocates for them.
+/// Decodes a batch, in the memory of `spare`, which is emptied, if that has room; counts the commands before it
+/// allocates for them.
 ///
 /// # Errors
 /// [`BadBatch`].
-pub(super) fn decode<B: Buf + Clone>(bytes: B) -> Result<CommandBatch, BadBatch> {
+pub(super) fn decode<B: Buf + Clone>(
+    bytes: B,
+    mut spare: Vec<Command>,
+) -> Result<CommandBatch, BadBatch> {
     let mut rest = bytes.clone();
     let mut commands = 0;
     while rest.has_remaining() {
@@ -38,8 +42,10 @@ pub(super) fn decode<B: Buf + Clone>(bytes: B) -> Result<CommandBatch, BadBatch>
         skip_field(wire, field, &mut rest, DecodeContext::default())?;
     }
     // With room for all, none of them is moved while more come.
+    spare.clear();
+    spare.reserve_exact(commands);
     let mut batch = CommandBatch {
-        commands: Vec::with_capacity(commands),
+        commands: spare,
         first: 0,
     };
     batch.merge(bytes)?;
@@ -49,14 +55,18 @@ pub(super) fn decode<B: Buf + Clone>(bytes: B) -> Result<CommandBatch, BadBatch>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::command::{Command, CreateUserEvent, command::Kind};
+    use causeway_proto::command::{CreateUserEvent, command::Kind};
 
-    fn batch(commands: usize) -> Vec<u8> {
+    fn batch_of(commands: usize) -> Vec<Command> {
         let command = Command {
             kind: Some(Kind::CreateUserEvent(CreateUserEvent { event: 7 })),
         };
+        vec![command; commands]
+    }
+
+    fn batch(commands: usize) -> Vec<u8> {
         CommandBatch {
-            commands: vec![command; commands],
+            commands: batch_of(commands),
             first: 41,
         }
         .encode_to_vec()
@@ -64,24 +74,27 @@ mod tests {
 
     #[test]
     fn a_batch_comes_out_as_it_went_in() {
-        let decoded = decode(&batch(3)[..]).unwrap();
+        let decoded = decode(&batch(3)[..], batch_of(7)).unwrap();
         assert_eq!((decoded.commands.len(), decoded.first), (3, 41));
-        assert!(decode(&[][..]).unwrap().commands.is_empty());
+        assert!(decode(&[][..], batch_of(7)).unwrap().commands.is_empty());
     }
 
     #[test]
     fn many_tiny_commands_are_refused_before_they_are_made() {
         let bytes = [0x0a, 0].repeat(MAX_COMMANDS + 1);
-        assert!(matches!(decode(&bytes[..]), Err(BadBatch::TooMany)));
-        assert!(decode(&bytes[2..]).is_ok());
+        assert!(matches!(
+            decode(&bytes[..], Vec::new()),
+            Err(BadBatch::TooMany)
+        ));
+        assert!(decode(&bytes[2..], Vec::new()).is_ok());
     }
 
     #[test]
     fn every_truncation_is_an_error_or_a_batch() {
         let bytes = batch(2);
         for end in 0..bytes.len() {
-            let _ = decode(&bytes[..end]);
+            let _ = decode(&bytes[..end], Vec::new());
         }
-        assert!(decode(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f][..]).is_err());
+        assert!(decode(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f][..], Vec::new()).is_err());
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use causeway_proto::command::CommandBatch;
+use causeway_proto::command::{Command, CommandBatch};
 use causeway_proto::frame::{self, PREFIX};
 use causeway_proto::patience::Patience;
 use rustix::io::Errno;
@@ -25,6 +25,8 @@ use crate::worker::session::Session;
 
 /// Read at once from the socket; longer frames get memory of their own.
 const STAGING: usize = 64 << 10;
+/// Room for so many commands is kept from batch to batch: about as many launches as a frame has that is not long.
+const KEEP_COMMANDS: usize = 2048;
 const CONNECTION: &str = "commands";
 
 /// Carries commands to the session that `begin` starts, until the connection or the session ends.
@@ -48,10 +50,11 @@ pub(super) fn carry(
     loop {
         events.wait_for_room();
         match frames.next() {
-            Ok(Some(batch)) => {
-                if let Err(violation) = session.apply(batch) {
+            Ok(Some(mut batch)) => {
+                if let Err(violation) = session.apply(&mut batch) {
                     return Ending::Violation(violation.to_string());
                 }
+                frames.give_back(batch.commands);
             }
             Ok(None) => return Ending::ClientClosed,
             Err(Unreadable::Io(error)) => {
@@ -110,6 +113,8 @@ struct Frames<R> {
     staging: Box<[u8]>,
     start: usize,
     end: usize,
+    // Room for the next batch's commands.
+    spare: Vec<Command>,
 }
 
 impl<R: Read> Frames<R> {
@@ -119,6 +124,14 @@ impl<R: Read> Frames<R> {
             staging: vec![0; STAGING].into_boxed_slice(),
             start: 0,
             end: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// The commands of a batch, which has been applied: their room serves the next one.
+    fn give_back(&mut self, commands: Vec<Command>) {
+        if commands.capacity() <= KEEP_COMMANDS {
+            self.spare = commands;
         }
     }
 
@@ -136,9 +149,13 @@ impl<R: Read> Frames<R> {
             }
             let at = self.start;
             self.start += length;
-            batch::decode(&self.staging[at..at + length])
+            batch::decode(
+                &self.staging[at..at + length],
+                std::mem::take(&mut self.spare),
+            )
         } else {
-            batch::decode(self.large(length)?)
+            let spare = std::mem::take(&mut self.spare);
+            batch::decode(self.large(length)?, spare)
         };
         decoded
             .map(Some)

@@ -70,8 +70,8 @@ pub(super) fn carry(
     loop {
         backlog.wait_for_room();
         match arrivals.blocking_recv() {
-            Some(Ok(batch)) => {
-                if let Err(violation) = session.apply(batch) {
+            Some(Ok(mut batch)) => {
+                if let Err(violation) = session.apply(&mut batch) {
                     return Ending::Violation(violation.to_string());
                 }
             }

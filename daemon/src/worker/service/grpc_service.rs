@@ -91,7 +91,7 @@ impl Decoder for BatchCodec {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CommandBatch>, Status> {
         let bytes = from.copy_to_bytes(from.remaining());
-        batch::decode(bytes)
+        batch::decode(bytes, Vec::new())
             .map(Some)
             .map_err(|error| Status::invalid_argument(error.to_string()))
     }

@@ -232,11 +232,12 @@ impl Session {
         }
     }
 
-    /// Applies a batch. Called by one thread at a time, in the order of arrival.
+    /// Applies a batch and empties it, so that its memory can be used again. Called by one thread at a time, in the
+    /// order of arrival.
     ///
     /// # Errors
     /// [`Violation`] ends the session: the service logs it and the process exits.
-    pub fn apply(&self, batch: CommandBatch) -> Result<(), Violation> {
+    pub fn apply(&self, batch: &mut CommandBatch) -> Result<(), Violation> {
         let mut next = self.next.lock();
         if batch.first != *next && !batch.commands.is_empty() {
             return Err(Violation::Gap {
@@ -245,7 +246,7 @@ impl Session {
             });
         }
         let mut runner = Runner::of_batch(&self.shared, batch.commands.len());
-        for command in batch.commands {
+        for command in batch.commands.drain(..) {
             apply::apply(&self.shared, command, &mut runner)?;
             *next += 1;
         }

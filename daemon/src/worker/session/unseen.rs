@@ -42,7 +42,9 @@ impl Unseen {
     pub(crate) fn close(&self, shared: &Shared) -> Option<Arc<Group>> {
         let mut commands = self.0.lock();
         let last = commands.pop()?;
-        let earlier = std::mem::take(&mut *commands);
+        // The next group is likely to be as large.
+        let room = Vec::with_capacity(commands.capacity().min(commands.len() + 1));
+        let earlier = std::mem::replace(&mut *commands, room);
         drop(commands);
         Some(Arc::new(Group {
             earlier,
