@@ -10,6 +10,10 @@
 //! it says in the command that the bytes come eagerly, and sends them at once; they may come before it. What
 //! it uses is free again when the write is complete.
 //!
+//! The bytes of a chunk between client and worker may be one LZ4 block instead, where the header says how long that is;
+//! everything else in it, credit too, counts the bytes themselves. A worker does so only on a connection where
+//! its client has allowed it.
+//!
 //! Between two workers the sender offers a transfer when it may run, so that a receiver with few places
 //! to receive into keeps none for a transfer that is far off. When the way between the two changes, what
 //! was said may be lost: senders then offer again and receivers repeat their credit, be it none, and
@@ -40,6 +44,12 @@ pub enum Kind {
     Offer,
     /// All `length` bytes of a client's write follow, for which no credit was granted. `offset` is 0.
     Eager,
+    /// From a client, as the first on a connection: the worker sends at most `offset` bytes a second on it.
+    /// `transfer` is 0.
+    Pace,
+    /// From a client, before anything else on a connection but [`Kind::Pace`]: the worker may compress what it
+    /// sends on it. `transfer` and `offset` are 0.
+    Compress,
 }
 
 impl Kind {
@@ -78,6 +88,9 @@ pub enum BadHeader {
     /// `offset + length` overflows.
     #[error("bulk header with offset {0}")]
     Offset(u64),
+    /// Compressed to so many bytes: not less than there are, or where no bytes or no compressed ones belong.
+    #[error("bulk header with compressed length {0}")]
+    Packed(u32),
 }
 
 impl Header {
@@ -91,6 +104,28 @@ impl Header {
     #[must_use]
     pub fn cancel(transfer: EventId, status: i32) -> Header {
         Header::with_status(Kind::Cancel, transfer, status)
+    }
+
+    /// Bounds what the worker sends on this connection, in bytes a second.
+    #[must_use]
+    pub fn pace(bytes_a_second: u64) -> Header {
+        Header {
+            kind: Kind::Pace,
+            transfer: EventId(0),
+            offset: bytes_a_second,
+            length: 0,
+        }
+    }
+
+    /// Lets the worker compress what it sends on this connection.
+    #[must_use]
+    pub fn compress() -> Header {
+        Header {
+            kind: Kind::Compress,
+            transfer: EventId(0),
+            offset: 0,
+            length: 0,
+        }
     }
 
     fn with_status(kind: Kind, transfer: EventId, status: i32) -> Header {
@@ -120,6 +155,8 @@ impl Header {
             Kind::Event => 4,
             Kind::Offer => 5,
             Kind::Eager => 6,
+            Kind::Pace => 7,
+            Kind::Compress => 8,
         };
         out[4..8].copy_from_slice(&self.length.to_le_bytes());
         out[8..16].copy_from_slice(&self.transfer.0.to_le_bytes());
@@ -127,11 +164,42 @@ impl Header {
         out
     }
 
-    /// Reads what [`Header::encode`] made.
+    /// The same where the bytes that follow are an LZ4 block of `packed` bytes; `None` where they are themselves.
+    #[must_use]
+    pub fn encode_packed(&self, packed: Option<u32>) -> [u8; HEADER] {
+        let mut out = self.encode();
+        out[24..28].copy_from_slice(&packed.unwrap_or(0).to_le_bytes());
+        out
+    }
+
+    /// Reads what [`Header::encode_packed`] made; the second is how many bytes follow, if they are an LZ4 block. That
+    /// is fewer than the header's length, which is what the block becomes.
+    ///
+    /// # Errors
+    /// [`BadHeader`] for anything else.
+    pub fn decode_packed(bytes: &[u8; HEADER]) -> Result<(Header, Option<u32>), BadHeader> {
+        let packed = u32::from_le_bytes(std::array::from_fn(|i| bytes[24 + i]));
+        let header = Header::decode_plain(bytes)?;
+        // Where nothing follows the length is 0, and so no packed one is less.
+        match packed {
+            0 => Ok((header, None)),
+            less if less < header.length => Ok((header, Some(less))),
+            other => Err(BadHeader::Packed(other)),
+        }
+    }
+
+    /// Reads what [`Header::encode`] made, for who takes no compressed chunks.
     ///
     /// # Errors
     /// [`BadHeader`] for anything else.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Header, BadHeader> {
+        match Header::decode_packed(bytes)? {
+            (header, None) => Ok(header),
+            (_, Some(packed)) => Err(BadHeader::Packed(packed)),
+        }
+    }
+
+    fn decode_plain(bytes: &[u8; HEADER]) -> Result<Header, BadHeader> {
         let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         if u16::from_le_bytes([bytes[0], bytes[1]]) != MAGIC {
             return Err(BadHeader::Magic);
@@ -143,6 +211,8 @@ impl Header {
             4 => Kind::Event,
             5 => Kind::Offer,
             6 => Kind::Eager,
+            7 => Kind::Pace,
+            8 => Kind::Compress,
             other => return Err(BadHeader::Kind(other)),
         };
         let length = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
@@ -175,11 +245,27 @@ mod tests {
     proptest! {
         #[test]
         fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 1..=BULK_CHUNK as u32) {
-            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer, Kind::Eager] {
+            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer, Kind::Eager, Kind::Pace, Kind::Compress] {
                 let length = if kind.has_bytes() { length } else { 0 };
                 let header = Header { kind, transfer: EventId(transfer), offset, length };
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
             }
+        }
+
+        #[test]
+        fn a_compressed_chunk_is_shorter_than_what_it_becomes(
+            length in 1..=BULK_CHUNK as u32, packed in 1..2 * BULK_CHUNK as u32,
+        ) {
+            let header = Header { kind: Kind::Data, transfer: EventId(1), offset: 5, length };
+            let bytes = header.encode_packed(Some(packed));
+            if packed < length {
+                prop_assert_eq!(Header::decode_packed(&bytes), Ok((header, Some(packed))));
+            } else {
+                prop_assert_eq!(Header::decode_packed(&bytes), Err(BadHeader::Packed(packed)));
+            }
+            prop_assert_eq!(Header::decode(&bytes), Err(BadHeader::Packed(packed)));
+            let word = Header::cancel(EventId(1), 0).encode_packed(Some(packed));
+            prop_assert_eq!(Header::decode_packed(&word), Err(BadHeader::Packed(packed)));
         }
 
         #[test]

@@ -18,11 +18,13 @@ pub enum WireVersion {
     V4 = 4,
     /// 2026-11: who makes shared memory has the last word on it.
     V5 = 5,
+    /// 2026-11: a client bounds how fast its worker sends on a bulk connection, and chunks may be compressed.
+    V6 = 6,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V5;
+    pub const CURRENT: WireVersion = WireVersion::V6;
 
     /// Its number.
     #[must_use]

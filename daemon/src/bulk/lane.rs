@@ -8,10 +8,12 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use causeway_lane::Stream;
+use causeway_lane::{Pace, Packer, Stream, Unpacker};
 use causeway_proto::bulk::{BadHeader, HEADER, Header, Kind};
 use causeway_proto::id::EventId;
+use causeway_proto::socket::stays_inside;
 
 use super::OWN;
 use super::claims::Refused;
@@ -38,6 +40,10 @@ pub(super) enum LaneError {
     Foreign(#[from] Foreign),
     #[error("an event was told among data")]
     Event,
+    #[error("another worker said how to send")]
+    Pace,
+    #[error("another worker sent a compressed chunk")]
+    Packed,
 }
 
 /// A connection: who is at its other end, and from which queue it sends.
@@ -45,6 +51,10 @@ pub(super) struct Lane {
     pub(super) number: u8,
     /// `None`: the client.
     pub(super) path: Option<(Arc<Path>, u64)>,
+    /// So many bytes a second may be sent on it; 0: as many as there is room for. The client says so.
+    pub(super) most: AtomicU64,
+    /// Whether what is sent on it may be compressed. The client says so.
+    pub(super) compress: AtomicBool,
 }
 
 impl Lane {
@@ -60,6 +70,12 @@ impl Lane {
             Some((path, _)) => path.own(),
             None => &shared.bulk.outgoing,
         }
+    }
+
+    // Commands of the client, which are to come through beside bulk, share no link with other workers.
+    fn pace(&self, stream: &Stream) -> Pace {
+        let leaves = matches!(stream, Stream::Tcp(socket) if !stays_inside(socket));
+        Pace::new(leaves && self.path.is_none())
     }
 
     fn name(&self, direction: &str) -> String {
@@ -123,40 +139,66 @@ fn end(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet, ended: Result<(), Lan
 
 fn read(shared: &Arc<Shared>, lane: &Lane, mut stream: &Stream) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
-    let (bulk, from) = (&shared.bulk, lane.origin());
+    let mut unpacker = Unpacker::default();
     loop {
         let mut bytes = [0; HEADER];
         match stream.read(&mut bytes)? {
             0 => return Ok(()),
             got => stream.read_exact(&mut bytes[got..])?,
         }
-        let header = Header::decode(&bytes)?;
-        match header.kind {
-            Kind::Data => match bulk.incoming(header.transfer) {
-                Some(incoming) => {
-                    incoming.from(from)?;
-                    incoming.receive(stream, header.offset, header.length, &mut scratch)?;
-                }
-                None => discard(stream, header.length, &mut scratch)?,
-            },
-            Kind::Eager if from == Origin::Client => {
-                bulk.eager.receive(shared, stream, &header, &mut scratch)?;
+        match Header::decode_packed(&bytes)? {
+            (header, None) => take(shared, lane, stream, &header, &mut scratch)?,
+            (_, Some(_)) if lane.origin() != Origin::Client => return Err(LaneError::Packed),
+            (header, Some(packed)) => {
+                let stream = unpacker.receive(stream, packed, header.length)?;
+                take(shared, lane, stream, &header, &mut scratch)?;
             }
-            Kind::Eager => return Err(Foreign(header.transfer).into()),
-            Kind::Credit | Kind::Offer => {
-                if let Some(answer) = bulk.peers.word(from, &header)? {
-                    lane.outgoing(shared).push(answer);
-                }
-            }
-            Kind::Cancel => match bulk.incoming(header.transfer) {
-                Some(incoming) if from == Origin::Client && incoming.is_of_client() => {
-                    incoming.cancelled();
-                }
-                _ => bulk.peers.cancel(from, &header)?,
-            },
-            Kind::Event => return Err(LaneError::Event),
         }
     }
+}
+
+// Takes what a header says; its bytes are on the stream.
+fn take(
+    shared: &Arc<Shared>,
+    lane: &Lane,
+    stream: &Stream,
+    header: &Header,
+    scratch: &mut Vec<u8>,
+) -> Result<(), LaneError> {
+    let (bulk, from) = (&shared.bulk, lane.origin());
+    match header.kind {
+        Kind::Data => match bulk.incoming(header.transfer) {
+            Some(incoming) => {
+                incoming.from(from)?;
+                incoming.receive(stream, header.offset, header.length, scratch)?;
+            }
+            None => discard(stream, header.length, scratch)?,
+        },
+        Kind::Eager if from == Origin::Client => {
+            bulk.eager.receive(shared, stream, header, scratch)?;
+        }
+        Kind::Eager => return Err(Foreign(header.transfer).into()),
+        Kind::Credit | Kind::Offer => {
+            if let Some(answer) = bulk.peers.word(from, header)? {
+                lane.outgoing(shared).push(answer);
+            }
+        }
+        Kind::Cancel => match bulk.incoming(header.transfer) {
+            Some(incoming) if from == Origin::Client && incoming.is_of_client() => {
+                incoming.cancelled();
+            }
+            _ => bulk.peers.cancel(from, header)?,
+        },
+        Kind::Pace if from == Origin::Client => {
+            lane.most.store(header.offset, Ordering::Relaxed);
+        }
+        Kind::Compress if from == Origin::Client => {
+            lane.compress.store(true, Ordering::Relaxed);
+        }
+        Kind::Pace | Kind::Compress => return Err(LaneError::Pace),
+        Kind::Event => return Err(LaneError::Event),
+    }
+    Ok(())
 }
 
 /// Reads bytes that nobody wants any more.
@@ -174,35 +216,66 @@ pub(super) fn discard(mut stream: &Stream, length: u32, scratch: &mut Vec<u8>) -
 
 fn write(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
+    let mut packer = Packer::default();
     let outgoing = lane.outgoing(shared);
+    let mut pace = lane.pace(outlet.stream());
     while let Some(item) = outgoing.next(|| outlet.look()) {
+        let most = lane.most.load(Ordering::Relaxed);
+        pace.set_most((most > 0).then_some(most));
+        pace.before_chunk(outlet.stream(), &shared.bulk.beside);
+        let packer = lane.compress.load(Ordering::Relaxed).then_some(&mut packer);
         match item {
             Item::Own => outlet.in_turn(|_| Ok(()))?,
             Item::Word(header) => {
                 outlet.in_turn(|mut stream| stream.write_all(&header.encode()))?;
             }
             Item::Mapped(chunk) => {
-                let header = data(chunk.transfer(), chunk.offset(), chunk.length()).encode();
-                let (from, length) = (chunk.offset(), chunk.length().into());
-                let window = chunk.window();
-                outlet
-                    .in_turn(|stream| window.send(stream, &header, from, length, &mut scratch))?;
+                let header = data(chunk.transfer(), chunk.offset(), chunk.length());
+                let (window, from) = (chunk.window(), chunk.offset());
+                let length = chunk.length().into();
+                let put = |stream: &Stream, header: &[u8]| {
+                    window.send(stream, header, from, length, &mut scratch)
+                };
+                outlet.in_turn(|stream| send(stream, packer, &header, put))?;
                 chunk.sent();
             }
             Item::Whole(read) => {
-                let header = read.header().encode();
-                outlet.in_turn(|stream| send_bytes(stream, &header, &read.bytes))?;
+                let put = |stream: &Stream, header: &[u8]| send_bytes(stream, header, &read.bytes);
+                outlet.in_turn(|stream| send(stream, packer, &read.header(), put))?;
             }
             Item::Staged(chunk) if !chunk.is_wanted() => {}
             Item::Staged(chunk) => {
-                let header = data(chunk.transfer(), chunk.offset(), chunk.length()).encode();
+                let header = data(chunk.transfer(), chunk.offset(), chunk.length());
                 let (window, length) = (chunk.window(), chunk.length().into());
-                outlet.in_turn(|stream| window.send(stream, &header, 0, length, &mut scratch))?;
+                let put = |stream: &Stream, header: &[u8]| {
+                    window.send(stream, header, 0, length, &mut scratch)
+                };
+                outlet.in_turn(|stream| send(stream, packer, &header, put))?;
                 chunk.sent();
             }
         }
     }
     Ok(())
+}
+
+// Sends a chunk: `put` writes what it is given, and the chunk's bytes behind it.
+fn send(
+    stream: &Stream,
+    packer: Option<&mut Packer>,
+    header: &Header,
+    put: impl FnOnce(&Stream, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let length = header.length.into();
+    let packer =
+        packer.and_then(|packer| packer.wants(header.transfer.0, length).then_some(packer));
+    match packer {
+        Some(packer) => packer.send(
+            stream,
+            |packed| header.encode_packed(packed),
+            |raw| put(raw, &[]),
+        ),
+        None => put(stream, &header.encode()),
+    }
 }
 
 /// The header of so many bytes.

@@ -170,6 +170,13 @@ pub(super) fn send_some(stream: &Stream, parts: [&[u8]; 2]) -> io::Result<usize>
             }
             return Ok(sent);
         }
+        Stream::Buffer(buffer) => {
+            for bytes in parts {
+                // SAFETY: the slice is memory of its length.
+                unsafe { buffer.put(bytes.as_ptr(), bytes.len()) };
+            }
+            return Ok(parts.iter().map(|bytes| bytes.len()).sum());
+        }
     };
     let mut parts = parts.map(|bytes| part(bytes.as_ptr().cast_mut(), bytes.len()));
     loop {
@@ -205,6 +212,8 @@ fn receive(
         Stream::Tcp(socket) => socket,
         // SAFETY: `to` has room for `length` bytes (callers).
         Stream::Shared(shared) => return unsafe { shared.receive(to, length, caching) },
+        // SAFETY: as above.
+        Stream::Buffer(buffer) => return unsafe { buffer.take(to, length) },
     };
     while length > 0 {
         // SAFETY: `to` has room for `length` bytes (callers); the kernel writes no more.
@@ -234,6 +243,13 @@ fn send(stream: &Stream, parts: &mut [libc::iovec]) -> io::Result<()> {
                 // SAFETY: every part is readable memory of its length (callers).
                 unsafe { shared.send(part.iov_base.cast(), part.iov_len) }
             });
+        }
+        Stream::Buffer(buffer) => {
+            for part in parts {
+                // SAFETY: as above.
+                unsafe { buffer.put(part.iov_base.cast(), part.iov_len) };
+            }
+            return Ok(());
         }
     };
     let mut first = 0;

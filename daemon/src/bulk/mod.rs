@@ -46,10 +46,11 @@ use std::collections::{HashMap, VecDeque};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use causeway_lane::Stream;
+use causeway_lane::{Beside, Stream};
 use causeway_proto::bulk::Header;
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::region::Region;
@@ -121,6 +122,8 @@ pub(crate) struct Engine {
     wake: Condvar,
     // Of the client's lanes.
     outlets: Outlets,
+    // What says whether small commands share the link with the client's lanes.
+    beside: Beside,
 }
 
 #[derive(Default)]
@@ -141,6 +144,7 @@ pub(crate) fn write(
     region: Region,
     waits: &WaitList<'_>,
 ) -> Result<Option<Event>, Status> {
+    shared.bulk.beside.note_transfer();
     if task.expects == Expects::Eagerly {
         return shared.bulk.eager.begin(shared, task, memory, region, waits);
     }
@@ -173,6 +177,7 @@ pub(crate) fn read(
     region: Region,
     waits: &WaitList<'_>,
 ) -> Result<bool, Status> {
+    shared.bulk.beside.note_transfer();
     let transfer = Transfer::new(shared, task, memory, region);
     if !task.queue.native()?.device().has_direct_memory() {
         staged::read(transfer);
@@ -233,6 +238,11 @@ pub(crate) fn receive(
 }
 
 impl Engine {
+    /// A batch of commands has come from the client.
+    pub(crate) fn note_batch(&self) {
+        self.beside.note_batch();
+    }
+
     /// Takes a connection.
     pub(crate) fn attach(&self, shared: &Arc<Shared>, lane: u8, stream: Stream) {
         let is_shared = stream.is_shared();
@@ -242,6 +252,8 @@ impl Engine {
         let lane = Lane {
             number: lane,
             path: None,
+            most: AtomicU64::new(0),
+            compress: AtomicBool::new(false),
         };
         lane::start(shared, lane, outlet);
     }
@@ -265,6 +277,8 @@ impl Engine {
         let lane = Lane {
             number: lane,
             path: Some((Arc::clone(&path), incarnation)),
+            most: AtomicU64::new(0),
+            compress: AtomicBool::new(false),
         };
         lane::start(shared, lane, Arc::new(Outlet::new(stream)));
         if again {

@@ -9,6 +9,8 @@
 //! carrier = "direct"             # or "grpc"
 //! bulk_connections = 2           # 1 to 8
 //! shared_memory = true           # large transfers, where the node is on this host
+//! pacing = "900 Mbit/s"          # at most so much of the link for large transfers
+//! compression = "off"            # or "lz4"
 //! ```
 //! An unknown key spoils its entry: it may be one whose absence matters.
 
@@ -17,7 +19,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Carrier, MAX_BULK_CONNECTIONS, Problem, ServerSettings, Settings};
+use super::rate;
+use super::{Carrier, Compression, MAX_BULK_CONNECTIONS, Problem, ServerSettings, Settings};
 
 /// A file being read.
 struct File<'a> {
@@ -92,6 +95,8 @@ impl File<'_> {
             "carrier",
             "bulk_connections",
             "shared_memory",
+            "pacing",
+            "compression",
         ];
         if let Some((key, _)) = table
             .iter()
@@ -130,6 +135,16 @@ impl File<'_> {
                     "shared_memory must be true or false".to_owned(),
                 )
             })?;
+        }
+        if let Some(pacing) = table.get("pacing") {
+            let rate = rate::read(self.text_of(pacing, "pacing")?);
+            let rate = rate.map_err(|error| self.problem(pacing.span(), error.to_string()))?;
+            server.pacing = Some(rate);
+        }
+        if let Some(compression) = table.get("compression") {
+            let named = Compression::named(self.text_of(compression, "compression")?);
+            server.compression =
+                named.map_err(|message| self.problem(compression.span(), message))?;
         }
         Ok((address.span(), server))
     }
@@ -185,7 +200,7 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let mut settings = Settings::default();
-        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\n";
+        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\n";
         read(text, "s.toml", &mut settings);
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
@@ -193,6 +208,8 @@ mod tests {
             carrier: Carrier::Grpc,
             bulk_connections: 4,
             shared_memory: false,
+            pacing: Some(1_000_000),
+            compression: Compression::Lz4,
         };
         assert_eq!(settings.servers, [expected]);
         assert_eq!(settings.problems, []);
@@ -225,6 +242,14 @@ mod tests {
             (
                 "address = \"b\"\nbulk_connections = -1",
                 "s.toml:6: bulk_connections must be 1 to 8",
+            ),
+            (
+                "address = \"b\"\npacing = \"900\"",
+                "s.toml:6: \"900\" is no rate such as \"900 Mbit/s\" or \"100 MB/s\"",
+            ),
+            (
+                "address = \"b\"\ncompression = \"gzip\"",
+                "s.toml:6: compression \"gzip\" is neither \"off\" nor \"lz4\"",
             ),
             ("name = \"b\"", "s.toml:4: a server without address"),
         ];

@@ -8,7 +8,8 @@
 //!
 //! Each place may hold a `servers.toml` and next to it a plain list, `servers.list`. `CAUSEWAY_SERVERS`
 //! (`a:7079,b`) overrides which servers there are; what `servers.toml` says about one of them holds.
-//! `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory` of all servers.
+//! `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory` of all servers,
+//! `CAUSEWAY_COMPRESSION` (`lz4` or `off`) their `compression`.
 //! A program that runs with more rights than its user (setuid) listens to place 4 only. Inside a daemon
 //! ([`causeway_proto::RECURSION_GUARD`]) there are no servers at all.
 //!
@@ -20,6 +21,7 @@ mod file;
 mod list;
 pub mod log;
 mod place;
+mod rate;
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -66,6 +68,34 @@ pub struct ServerSettings {
     pub bulk_connections: u32,
     /// Whether large transfers go through shared memory where the node is on this host.
     pub shared_memory: bool,
+    /// What large transfers use of the link at most, bytes a second in each direction; `None` for as much as
+    /// there is.
+    pub pacing: Option<u64>,
+    /// Whether large transfers are compressed, in each direction.
+    pub compression: Compression,
+}
+
+/// Whether the chunks of large transfers are compressed on a link to another machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// They are not: `compression = "off"`. A link of 10 Gbit/s is faster than a core compresses most data.
+    #[default]
+    Off,
+    /// By LZ4, as long as the bytes of a transfer become smaller: `compression = "lz4"`.
+    Lz4,
+}
+
+impl Compression {
+    // What is wrong with another name.
+    fn named(name: &str) -> Result<Compression, String> {
+        match name {
+            "off" => Ok(Compression::Off),
+            "lz4" => Ok(Compression::Lz4),
+            other => Err(format!(
+                "compression \"{other}\" is neither \"off\" nor \"lz4\""
+            )),
+        }
+    }
 }
 
 /// What carries commands.
@@ -139,6 +169,8 @@ impl ServerSettings {
             carrier: Carrier::default(),
             bulk_connections: ServerSettings::DEFAULT_BULK_CONNECTIONS,
             shared_memory: true,
+            pacing: None,
+            compression: Compression::default(),
         }
     }
 }

@@ -6,10 +6,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Problem, Settings, file, list};
+use super::{Compression, Problem, Settings, file, list};
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
 const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
+const COMPRESSION: &str = "CAUSEWAY_COMPRESSION";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
 const SYSTEM: &str = "/etc/causeway";
@@ -22,6 +23,7 @@ pub(super) struct Environment {
     pub(super) config: Option<PathBuf>,
     pub(super) servers: Option<OsString>,
     pub(super) shared_memory: Option<OsString>,
+    pub(super) compression: Option<OsString>,
     pub(super) working_directory: Option<PathBuf>,
     pub(super) user: Option<PathBuf>,
     pub(super) system: PathBuf,
@@ -54,6 +56,7 @@ impl Environment {
             config: set(CONFIG).map(PathBuf::from),
             servers: set(list::VARIABLE),
             shared_memory: set(SHARED_MEMORY),
+            compression: set(COMPRESSION),
             working_directory: Some(PathBuf::from(".")),
             user: user.map(|user| user.join("causeway")),
             system,
@@ -70,6 +73,7 @@ impl Environment {
             None => settings,
         };
         self.override_shared_memory(&mut settings);
+        self.override_compression(&mut settings);
         settings
     }
 
@@ -92,6 +96,22 @@ impl Environment {
         };
         for server in &mut settings.servers {
             server.shared_memory = shared;
+        }
+    }
+
+    fn override_compression(&self, settings: &mut Settings) {
+        let Some(set) = &self.compression else { return };
+        match Compression::named(&set.to_string_lossy()) {
+            Ok(compression) => {
+                for server in &mut settings.servers {
+                    server.compression = compression;
+                }
+            }
+            Err(message) => settings.problems.push(Problem {
+                origin: COMPRESSION.to_owned(),
+                line: None,
+                message,
+            }),
         }
     }
 
@@ -293,6 +313,27 @@ mod tests {
             let settings = places.environment.load();
             let shared: Vec<_> = settings.servers.iter().map(|s| s.shared_memory).collect();
             assert_eq!(shared, expected, "{set:?}");
+            assert_eq!(settings.problems.len(), problems, "{set:?}");
+        }
+    }
+
+    #[test]
+    fn the_variable_overrides_what_is_compressed() {
+        let mut places = Places::new();
+        let two =
+            "[[server]]\naddress = \"a\"\ncompression = \"lz4\"\n[[server]]\naddress = \"b\"\n";
+        places.write("system/servers.toml", two);
+        let (off, lz4) = (Compression::Off, Compression::Lz4);
+        for (set, expected, problems) in [
+            (None, [lz4, off], 0),
+            (Some("lz4"), [lz4, lz4], 0),
+            (Some("off"), [off, off], 0),
+            (Some("1"), [lz4, off], 1),
+        ] {
+            places.environment.compression = set.map(OsString::from);
+            let settings = places.environment.load();
+            let found: Vec<_> = settings.servers.iter().map(|s| s.compression).collect();
+            assert_eq!(found, expected, "{set:?}");
             assert_eq!(settings.problems.len(), problems, "{set:?}");
         }
     }

@@ -119,7 +119,10 @@ impl Core {
 
     /// Writes what is queued and says whether there was any. An error has failed the session.
     pub(super) fn write_out(&self) -> io::Result<bool> {
-        let result = self.outbox.write_with(|batch| self.carrier.write(batch));
+        let result = self.outbox.write_with(|batch| {
+            self.bulk.note_batch();
+            self.carrier.write(batch)
+        });
         self.bulk.kick();
         self.note_error(result)
     }

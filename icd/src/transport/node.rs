@@ -10,6 +10,7 @@ use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
+use super::bulk::Wishes;
 use super::control::{self, Supervisor};
 use super::fork;
 use super::gauge::Gauge;
@@ -128,10 +129,14 @@ impl Node {
             door,
             carrier: self.settings.carrier,
             rhythm,
-            bulk_connections: self
-                .settings
-                .bulk_connections
-                .min(reply.bulk_connections.max(1)),
+            bulk: Wishes {
+                connections: self
+                    .settings
+                    .bulk_connections
+                    .min(reply.bulk_connections.max(1)),
+                pacing: self.settings.pacing,
+                compression: self.settings.compression,
+            },
             deadline,
             gauge: Arc::clone(&self.gauge),
             location: self.location(peer),

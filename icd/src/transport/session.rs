@@ -15,7 +15,7 @@ use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
 use super::bulk::memory::HostRegion;
-use super::bulk::{Bulk, EagerGrant, relay};
+use super::bulk::{Bulk, EagerGrant, Wishes, relay};
 use super::carrier::direct::Direct;
 use super::carrier::grpc::{self, Grpc};
 use super::clock::{self, NodeClock};
@@ -88,7 +88,7 @@ pub(super) struct Opening {
     pub(super) door: Door,
     pub(super) carrier: Carrier,
     pub(super) rhythm: Rhythm,
-    pub(super) bulk_connections: u32,
+    pub(super) bulk: Wishes,
     pub(super) deadline: Instant,
     pub(super) gauge: Arc<Gauge>,
     pub(super) location: Location,
@@ -104,7 +104,7 @@ impl Session {
             door,
             carrier,
             rhythm,
-            bulk_connections,
+            bulk,
             deadline,
             gauge,
             location,
@@ -115,7 +115,7 @@ impl Session {
         };
         let commands = door.open(purpose, 0, deadline)?;
         let pulse = Arc::new(door.open(Purpose::Pulse, 0, deadline)?);
-        let bulk = Bulk::new(door.clone(), bulk_connections, Arc::clone(&gauge));
+        let bulk = Bulk::new(door.clone(), bulk, Arc::clone(&gauge));
         let (address, id) = (door.address, door.session);
         let started = match carrier {
             Carrier::Direct => start_direct(commands, address.clone(), &pulse, bulk, events),

@@ -10,20 +10,30 @@
 //! - [`offer`], [`accept`]: how the memory gets from one process to the other, over a Unix socket on
 //!   which the session's secret was proved;
 //! - [`Place`]: whether two processes can find each other so;
-//! - `ring`: what positions mean, pure; `memory`: the mapping, the only `unsafe` here.
+//! - [`Pace`]: how fast a lane sends, so that small commands beside it do not wait in the link's queue;
+//! - [`Packer`], [`Unpacker`]: chunks compressed and back;
+//! - `ring`: what positions mean, pure; `memory`: the mapping; only there and at system calls is `unsafe`.
 //!
 //! What it is not: it knows no session and proves nothing. Invariant: the other process may do with the
 //! memory what it likes; then the stream breaks or carries nonsense, and nothing else happens here.
 
 mod bell;
+mod buffer;
 mod handing;
 mod memory;
+mod pace;
+mod pacer;
+mod packing;
 mod place;
 mod ring;
 mod shared;
 mod stream;
 
+pub use buffer::Buffer;
 pub use handing::{NotShared, accept, offer};
+pub use pace::Pace;
+pub use pacer::Beside;
+pub use packing::{Packer, Unpacker};
 pub use place::Place;
 pub use shared::{Caching, Shared, carried_bytes};
 pub use stream::Stream;

@@ -1,8 +1,9 @@
-//! Either kind of a lane's stream.
+//! The kinds of a lane's stream.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
+use crate::buffer::Buffer;
 use crate::shared::{Caching, Shared};
 
 /// What a lane's bytes go over. Reading and writing from two threads at once is as usual.
@@ -12,6 +13,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Memory that both ends have.
     Shared(Shared),
+    /// One chunk in memory of this process: what a compressed one becomes, or is made from.
+    Buffer(Buffer),
 }
 
 impl Stream {
@@ -20,6 +23,7 @@ impl Stream {
         match self {
             Stream::Tcp(socket) => drop(socket.shutdown(std::net::Shutdown::Both)),
             Stream::Shared(shared) => shared.shut_down(),
+            Stream::Buffer(_) => {}
         }
     }
 
@@ -39,6 +43,11 @@ impl Read for &Stream {
                 // SAFETY: the slice is memory of its length.
                 unsafe { shared.receive_some(into.as_mut_ptr(), into.len(), Caching::Keep) }
             }
+            #[allow(unsafe_code)]
+            Stream::Buffer(buffer) => {
+                // SAFETY: the slice is memory of its length.
+                Ok(unsafe { buffer.take_some(into.as_mut_ptr(), into.len()) })
+            }
         }
     }
 }
@@ -51,6 +60,12 @@ impl Write for &Stream {
             Stream::Shared(shared) => {
                 // SAFETY: the slice is memory of its length.
                 unsafe { shared.send(bytes.as_ptr(), bytes.len())? };
+                Ok(bytes.len())
+            }
+            #[allow(unsafe_code)]
+            Stream::Buffer(buffer) => {
+                // SAFETY: the slice is memory of its length.
+                unsafe { buffer.put(bytes.as_ptr(), bytes.len()) };
                 Ok(bytes.len())
             }
         }

@@ -245,6 +245,7 @@ impl Session {
                 got: batch.first,
             });
         }
+        self.shared.bulk.note_batch();
         let mut runner = Runner::of_batch(&self.shared, batch.commands.len());
         for command in batch.commands.drain(..) {
             apply::apply(&self.shared, command, &mut runner)?;

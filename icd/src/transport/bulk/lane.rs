@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
-use causeway_lane::Stream;
+use causeway_lane::{Pace, Packer, Stream, Unpacker};
 use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::preamble::Purpose;
+use causeway_proto::socket::stays_inside;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
 use super::memory::Scratch;
 use super::table::{Chunk, Destination, Outcome};
 use super::{Bulk, Core, EventId, Item, relay};
+use crate::config::Compression;
 use crate::thread::Stack;
 use crate::transport::gauge::Direction;
 use crate::transport::socket::plain;
@@ -30,7 +32,15 @@ const THROW_AWAY: usize = 64 << 10;
 /// A bulk connection.
 pub(super) struct Lane {
     stream: Stream,
-    writing: Mutex<Scratch>,
+    writing: Mutex<Writing>,
+}
+
+/// Whose turn it is to write has this.
+struct Writing {
+    scratch: Scratch,
+    pace: Pace,
+    // None where nothing is compressed.
+    packer: Option<Packer>,
 }
 
 impl Lane {
@@ -47,9 +57,9 @@ impl Lane {
     /// about is done as on a lane's thread: it must not wait for room on a connection.
     pub(super) fn send_now(&self, core: &Core, chunk: Chunk) {
         let _guard = core.guard();
-        let mut scratch = self.writing.lock();
-        let sent = send(core, &self.stream, chunk, &mut scratch);
-        drop(scratch);
+        let mut writing = self.writing.lock();
+        let sent = send(core, &self.stream, chunk, &mut writing);
+        drop(writing);
         match sent {
             Ok((event, outcome)) => thread::as_ours(|| conclude(core, event, outcome)),
             Err(error) => thread::as_ours(|| core.fail(plain(&error))),
@@ -164,10 +174,12 @@ impl Crew {
 
     // The lane is there.
     fn take(self, core: &Core, stream: Stream) {
-        let lane = Arc::new(Lane {
-            stream,
-            writing: Mutex::default(),
+        let writing = Mutex::new(Writing {
+            scratch: Scratch::default(),
+            pace: core.bulk.pace(&stream),
+            packer: core.bulk.compresses(&stream).then(Packer::default),
         });
+        let lane = Arc::new(Lane { stream, writing });
         {
             let mut state = core.bulk.state.lock();
             if state.table.is_closed() {
@@ -205,14 +217,18 @@ fn hire(
 // Returns why it ended.
 fn read(core: &Arc<Core>, mut stream: &Stream) -> String {
     let mut scratch = Scratch::default();
+    let mut unpacker = Unpacker::default();
     loop {
         let mut bytes = [0; HEADER];
         if let Err(error) = stream.read_exact(&mut bytes) {
             return format!("a bulk connection ended: {}", plain(&error));
         }
-        let handled = match Header::decode(&bytes) {
+        let handled = match Header::decode_packed(&bytes) {
             Err(error) => return format!("the node sent nonsense: {error}"),
-            Ok(header) => handle(core, stream, header, &mut scratch),
+            Ok((header, None)) => handle(core, stream, header, &mut scratch),
+            Ok((header, Some(packed))) => unpacker
+                .receive(stream, packed, header.length)
+                .and_then(|stream| handle(core, stream, header, &mut scratch)),
         };
         if let Err(error) = handled {
             return format!("a bulk connection failed: {}", plain(&error));
@@ -257,7 +273,7 @@ fn handle(
             core.bulk.say(core, relay::gone(transfer));
             Ok(())
         }
-        Kind::Event | Kind::Eager => Err(io::Error::new(
+        Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "the node spoke as to a node",
         )),
@@ -314,18 +330,20 @@ pub(super) fn throw_away(stream: &Stream, length: u64) -> io::Result<()> {
 
 fn write(core: &Core, lane: &Lane) -> io::Result<()> {
     let mut stream = lane.stream();
+    say_wishes(core, lane)?;
     while let Some(item) = core.bulk.wait_for_item() {
-        let mut scratch = lane.writing.lock();
+        let mut writing = lane.writing.lock();
         match item {
             Item::Word(word) => stream.write_all(&word.encode())?,
             Item::Own(chunk) => {
-                let sent = send(core, stream, chunk, &mut scratch);
-                drop(scratch);
+                let sent = send(core, stream, chunk, &mut writing);
+                drop(writing);
                 let (event, outcome) = sent?;
                 conclude(core, event, outcome);
             }
             Item::Relayed(piece) => {
                 let length = piece.length();
+                writing.set_pace(core, stream);
                 core.bulk.gauge.begin(Direction::Out, Instant::now());
                 let sent = piece.send(stream);
                 core.bulk.gauge.end(Direction::Out, Instant::now(), length);
@@ -336,12 +354,25 @@ fn write(core: &Core, lane: &Lane) -> io::Result<()> {
     Ok(())
 }
 
+// How the worker is to send on this lane.
+fn say_wishes(core: &Core, lane: &Lane) -> io::Result<()> {
+    let writing = lane.writing.lock();
+    let mut stream = lane.stream();
+    if let Some(most) = core.bulk.most_of_a_lane() {
+        stream.write_all(&Header::pace(most).encode())?;
+    }
+    if writing.packer.is_some() {
+        stream.write_all(&Header::compress().encode())?;
+    }
+    Ok(())
+}
+
 // Gives back whose bytes they were, and what their end has brought about.
 fn send(
     core: &Core,
     stream: &Stream,
     chunk: Chunk,
-    scratch: &mut Scratch,
+    writing: &mut Writing,
 ) -> io::Result<(EventId, Outcome)> {
     let Chunk {
         event,
@@ -356,14 +387,51 @@ fn send(
         offset,
         length: length as u32,
     };
+    writing.set_pace(core, stream);
     core.bulk.gauge.begin(Direction::Out, Instant::now());
-    let sent = source.send(stream, &header.encode(), offset, length, scratch);
+    let Writing {
+        scratch, packer, ..
+    } = writing;
+    let packer = packer
+        .as_mut()
+        .and_then(|packer| packer.wants(event.0, length).then_some(packer));
+    let sent = match packer {
+        Some(packer) => packer.send(
+            stream,
+            |packed| header.encode_packed(packed),
+            |raw| source.send(raw, &[], offset, length, scratch),
+        ),
+        None => source.send(stream, &header.encode(), offset, length, scratch),
+    };
     core.bulk.gauge.end(Direction::Out, Instant::now(), length);
     let outcome = core.bulk.leave(|table| table.chunk_sent(event));
     sent.map(|()| (event, outcome))
 }
 
+impl Writing {
+    fn set_pace(&mut self, core: &Core, stream: &Stream) {
+        self.pace.before_chunk(stream, &core.bulk.beside);
+    }
+}
+
 impl Bulk {
+    // What is set for the node is shared among its lanes, of which each is as busy as the others.
+    fn most_of_a_lane(&self) -> Option<u64> {
+        let lanes = u64::from(self.lane_count);
+        self.most.map(|most| (most / lanes).max(1))
+    }
+
+    fn compresses(&self, stream: &Stream) -> bool {
+        self.compression == Compression::Lz4 && !stream.is_shared()
+    }
+
+    // The pace that a lane over this stream has. Inside the machine there is no link.
+    fn pace(&self, stream: &Stream) -> Pace {
+        let mut pace = Pace::new(matches!(stream, Stream::Tcp(socket) if !stays_inside(socket)));
+        pace.set_most(self.most_of_a_lane());
+        pace
+    }
+
     // The next thing to send; None when the session is over.
     fn wait_for_item(&self) -> Option<Item> {
         let mut state = self.state.lock();

@@ -303,6 +303,15 @@ fn send_some(stream: &Stream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
             }
             return Ok(sent);
         }
+        Stream::Buffer(buffer) => {
+            let mut sent = 0;
+            for piece in pieces {
+                // SAFETY: as above.
+                unsafe { buffer.put(piece.iov_base.cast(), piece.iov_len) };
+                sent += piece.iov_len;
+            }
+            return Ok(sent);
+        }
     };
     let message = message(pieces);
     // SAFETY: the pieces describe our own buffers or the application's region, readable as
@@ -323,6 +332,15 @@ fn receive_some(
             for piece in pieces {
                 // SAFETY: as above, writable instead of readable.
                 unsafe { shared.receive(piece.iov_base.cast(), piece.iov_len, caching)? };
+                received += piece.iov_len;
+            }
+            return Ok(received);
+        }
+        Stream::Buffer(buffer) => {
+            let mut received = 0;
+            for piece in pieces {
+                // SAFETY: as above.
+                unsafe { buffer.take(piece.iov_base.cast(), piece.iov_len)? };
                 received += piece.iov_len;
             }
             return Ok(received);

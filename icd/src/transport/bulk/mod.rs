@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use causeway_lane::Beside;
 use causeway_proto::bulk::Header;
 use causeway_proto::command::Completion;
 use causeway_proto::id::EventId;
@@ -37,6 +38,7 @@ use self::table::{Chunk, Keep, Table};
 use super::core::Core;
 use super::gauge::Gauge;
 use super::socket::Door;
+use crate::config::Compression;
 
 /// How long a lane may need to leave the application's memory once its socket is shut: it only has to
 /// return from a system call that the shutting ends.
@@ -47,6 +49,11 @@ pub(super) struct Bulk {
     door: Door,
     lane_count: u32,
     gauge: Arc<Gauge>,
+    // What says whether small commands share the link with the lanes.
+    beside: Beside,
+    // Never more than so many bytes a second, over all lanes.
+    most: Option<u64>,
+    compression: Compression,
     standing: StandingCredit,
     // There may be bytes that could be sent, of which no lane was told.
     unsent: AtomicBool,
@@ -69,6 +76,17 @@ struct State {
     lanes: Vec<Arc<Lane>>,
 }
 
+/// What is set for a node's bulk connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wishes {
+    /// How many.
+    pub(super) connections: u32,
+    /// Bytes a second over all of them at most, each way.
+    pub(super) pacing: Option<u64>,
+    /// Whether chunks are compressed, each way.
+    pub(super) compression: Compression,
+}
+
 /// Bytes of an upload, for the thread that claimed them, and the lane to send them on.
 pub(super) struct Claimed {
     lane: Arc<Lane>,
@@ -86,10 +104,14 @@ enum Item {
 }
 
 impl Bulk {
-    pub(super) fn new(door: Door, lane_count: u32, gauge: Arc<Gauge>) -> Bulk {
+    pub(super) fn new(door: Door, wishes: Wishes, gauge: Arc<Gauge>) -> Bulk {
+        let lane_count = wishes.connections;
         Bulk {
             door,
             gauge,
+            beside: Beside::default(),
+            most: wishes.pacing,
+            compression: wishes.compression,
             lane_count: lane_count.clamp(1, causeway_proto::limits::MAX_BULK_CONNECTIONS),
             standing: StandingCredit::default(),
             unsent: AtomicBool::new(false),
@@ -115,6 +137,7 @@ impl Bulk {
         keep: Keep,
         eager: Option<EagerGrant>,
     ) -> bool {
+        self.beside.note_transfer();
         let unsent = eager.is_some();
         let added = |state: &mut State| state.table.add_upload(event, source, keep, eager);
         let added = self.add(core, added);
@@ -148,6 +171,11 @@ impl Bulk {
         lane.send_now(core, chunk);
     }
 
+    /// A batch of commands has left.
+    pub(super) fn note_batch(&self) {
+        self.beside.note_batch();
+    }
+
     /// Tells the lanes of uploads that can be sent and that nobody has claimed.
     pub(super) fn kick(&self) {
         if !self.unsent.load(Ordering::Acquire) || !self.unsent.swap(false, Ordering::AcqRel) {
@@ -162,6 +190,7 @@ impl Bulk {
 
     /// Registers a download. False when the session is over.
     pub(super) fn download(&self, core: &Arc<Core>, event: EventId, target: HostRegion) -> bool {
+        self.beside.note_transfer();
         self.add(core, |state| state.table.add_download(event, target))
     }
 

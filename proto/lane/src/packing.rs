@@ -1,0 +1,299 @@
+//! Compressed chunks: when it is tried, and LZ4 blocks in and out.
+//!
+//! It is worth its time where a link is slower than one core compresses, and only for what becomes smaller:
+//! the first chunk of each transfer is the sample. What it is not: headers are the caller's business.
+//! Invariant: what is unpacked has exactly the length that was said, or is an error; no byte of the peer makes
+//! anything larger than that.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Read, Write};
+
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+
+use crate::buffer::Buffer;
+use crate::stream::Stream;
+
+/// Bytes of the header that goes before a chunk.
+const HEADER: usize = 32;
+/// Smaller chunks are left as they are.
+const SMALL: u64 = 16 << 10;
+/// So many chunks of a transfer in a row that do not become smaller, and it is let alone; the first alone decides
+/// that.
+const MISSES: u32 = 2;
+/// How many chunks later it is tried again.
+const AGAIN: u32 = 64;
+
+/// Whether the chunks of a transfer are to be compressed: pure.
+#[derive(Debug, Default)]
+struct Trial {
+    transfer: Option<u64>,
+    misses: u32,
+    // Chunks that go uncompressed before it is tried again.
+    alone: u32,
+}
+
+impl Trial {
+    fn wants(&mut self, transfer: u64, length: u64) -> bool {
+        if self.transfer != Some(transfer) {
+            *self = Trial {
+                transfer: Some(transfer),
+                // One miss suffices.
+                misses: MISSES - 1,
+                alone: 0,
+            };
+        }
+        if length < SMALL {
+            return false;
+        }
+        if self.alone == 0 {
+            return true;
+        }
+        self.alone -= 1;
+        false
+    }
+
+    fn learn(&mut self, smaller: bool) {
+        if smaller {
+            self.misses = 0;
+            return;
+        }
+        self.misses += 1;
+        if self.misses >= MISSES {
+            self.alone = AGAIN;
+            self.misses = MISSES - 1;
+        }
+    }
+}
+
+/// The sending end of one lane.
+#[derive(Debug)]
+pub struct Packer {
+    trial: Trial,
+    raw: Stream,
+    packed: Vec<u8>,
+}
+
+impl Default for Packer {
+    fn default() -> Packer {
+        Packer {
+            trial: Trial::default(),
+            raw: Stream::Buffer(Buffer::default()),
+            packed: Vec::new(),
+        }
+    }
+}
+
+impl Packer {
+    /// Whether the next chunk of `transfer`, of so many bytes, is to be sent by [`Packer::send`].
+    pub fn wants(&mut self, transfer: u64, length: u64) -> bool {
+        self.trial.wants(transfer, length)
+    }
+
+    /// Sends a chunk, compressed if that makes it an eighth smaller at least. `put` writes its bytes, `header` makes
+    /// what goes before them: with how many there are compressed, if they are.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn send(
+        &mut self,
+        mut stream: &Stream,
+        header: impl FnOnce(Option<u32>) -> [u8; HEADER],
+        put: impl FnOnce(&Stream) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Stream::Buffer(raw) = &self.raw else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        raw.renew(|bytes| {
+            bytes.clear();
+            bytes.resize(HEADER, 0);
+        });
+        put(&self.raw)?;
+        let packed = &mut self.packed;
+        raw.renew(|bytes| {
+            let length = bytes.len() - HEADER;
+            packed.resize(HEADER + get_maximum_output_size(length), 0);
+            let smaller = compress_into(&bytes[HEADER..], &mut packed[HEADER..])
+                .ok()
+                .filter(|smaller| *smaller <= length - length / 8);
+            self.trial.learn(smaller.is_some());
+            match smaller {
+                Some(smaller) => {
+                    packed[..HEADER].copy_from_slice(&header(Some(smaller as u32)));
+                    stream.write_all(&packed[..HEADER + smaller])
+                }
+                None => {
+                    bytes[..HEADER].copy_from_slice(&header(None));
+                    stream.write_all(bytes)
+                }
+            }
+        })
+    }
+}
+
+/// The receiving end of one lane.
+#[derive(Debug)]
+pub struct Unpacker {
+    packed: Vec<u8>,
+    raw: Stream,
+}
+
+impl Default for Unpacker {
+    fn default() -> Unpacker {
+        Unpacker {
+            packed: Vec::new(),
+            raw: Stream::Buffer(Buffer::default()),
+        }
+    }
+}
+
+impl Unpacker {
+    /// Takes `packed` bytes off the stream, which are `length` ones compressed, and gives a stream of those. Both
+    /// have been found to be a chunk's at most.
+    ///
+    /// # Errors
+    /// The stream's; `InvalidData` for what is no LZ4 block of that length.
+    pub fn receive(&mut self, stream: &Stream, packed: u32, length: u32) -> io::Result<&Stream> {
+        let mut stream = stream;
+        self.packed.resize(packed as usize, 0);
+        stream.read_exact(&mut self.packed)?;
+        let Stream::Buffer(raw) = &self.raw else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let bad = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        raw.renew(|bytes| {
+            bytes.resize(length as usize, 0);
+            let got = decompress_into(&self.packed, bytes)
+                .map_err(|error| bad(format!("a compressed chunk is none: {error}")))?;
+            if got == bytes.len() {
+                Ok(())
+            } else {
+                Err(bad(format!(
+                    "a compressed chunk has {got} bytes instead of {length}"
+                )))
+            }
+        })?;
+        Ok(&self.raw)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stream_of(bytes: &[u8]) -> Stream {
+        let buffer = Buffer::default();
+        buffer.renew(|held| held.extend_from_slice(bytes));
+        Stream::Buffer(buffer)
+    }
+
+    // What a packer makes of a chunk: the header's word, and the bytes behind the header.
+    fn sent(packer: &mut Packer, bytes: &[u8]) -> (Option<u32>, Stream) {
+        let mut said = None;
+        let wire = Stream::Buffer(Buffer::default());
+        let header = |packed| {
+            said = packed;
+            [7; HEADER]
+        };
+        let put = |mut raw: &Stream| raw.write_all(bytes);
+        packer.send(&wire, header, put).unwrap();
+        let mut head = [0; HEADER];
+        (&wire).read_exact(&mut head).unwrap();
+        assert_eq!(head, [7; HEADER]);
+        (said, wire)
+    }
+
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        };
+        std::iter::repeat_with(next).take(length).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_come_out_as_they_went_in(
+            (length, period, seed) in (1..100_000usize, 1..3000usize, any::<u8>()),
+        ) {
+            let mut bytes: Vec<u8> = noise(period).into_iter().cycle().take(length).collect();
+            bytes[0] = seed;
+            let (said, wire) = sent(&mut Packer::default(), &bytes);
+            let mut got = vec![0; length];
+            match said {
+                Some(packed) => {
+                    prop_assert!((packed as usize) < length);
+                    let mut unpacker = Unpacker::default();
+                    let mut raw = unpacker.receive(&wire, packed, length as u32).unwrap();
+                    raw.read_exact(&mut got).unwrap();
+                    prop_assert_eq!(raw.read(&mut [0]).unwrap(), 0);
+                }
+                None => (&wire).read_exact(&mut got).unwrap(),
+            }
+            prop_assert!(got == bytes);
+            prop_assert_eq!((&wire).read(&mut [0]).unwrap(), 0, "nothing is left");
+        }
+
+        #[test]
+        fn any_bytes_unpack_to_the_length_that_was_said_or_are_refused(
+            bytes in prop::collection::vec(any::<u8>(), 1..300),
+            length in 1..100_000u32,
+        ) {
+            let mut unpacker = Unpacker::default();
+            let packed = bytes.len() as u32;
+            if let Ok(mut raw) = unpacker.receive(&stream_of(&bytes), packed, length) {
+                let mut got = Vec::new();
+                raw.read_to_end(&mut got).unwrap();
+                prop_assert_eq!(got.len(), length as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_of_another_length_is_refused() {
+        let (said, wire) = sent(&mut Packer::default(), &[0; 50_000]);
+        let packed = said.unwrap();
+        let mut bytes = vec![0; packed as usize];
+        (&wire).read_exact(&mut bytes).unwrap();
+        for length in [49_999, 50_001, 1] {
+            let error = Unpacker::default()
+                .receive(&stream_of(&bytes), packed, length)
+                .unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        let mut unpacker = Unpacker::default();
+        let cut = unpacker.receive(&stream_of(&bytes[1..]), packed, 50_000);
+        assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_does_not_become_smaller_is_sent_as_it_is_and_not_tried_for_a_while() {
+        let mut packer = Packer::default();
+        let bytes = noise(100_000);
+        assert!(packer.wants(1, 100_000));
+        assert_eq!(sent(&mut packer, &bytes).0, None);
+        for _ in 0..AGAIN {
+            assert!(!packer.wants(1, 100_000));
+        }
+        assert!(packer.wants(1, 100_000), "it may have changed");
+        assert!(packer.wants(2, 100_000), "another transfer, another sample");
+        assert!(!packer.wants(3, SMALL - 1));
+    }
+
+    #[test]
+    fn one_bad_chunk_amid_good_ones_is_borne() {
+        let mut packer = Packer::default();
+        for bad in [false, true, false, true] {
+            assert!(packer.wants(1, 100_000));
+            let bytes = if bad {
+                noise(100_000)
+            } else {
+                vec![1; 100_000]
+            };
+            assert_eq!(sent(&mut packer, &bytes).0.is_none(), bad);
+        }
+    }
+}
