@@ -10,7 +10,7 @@ use crate::inventory::{NodeId, Unit};
 use crate::policy::UserName;
 
 /// What one event led to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Step {
     /// To be stored, all or nothing, first.
     pub changes: Vec<Change>,
@@ -19,7 +19,7 @@ pub struct Step {
 }
 
 /// Something to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A node is welcome. Grants up to `fence` that it did not report are void: it refuses them,
     /// however late they come.
@@ -70,7 +70,7 @@ pub enum Action {
 }
 
 /// A node's part of a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// Whose part.
     pub node: NodeId,
@@ -90,7 +90,7 @@ pub struct Grant {
 }
 
 /// A unit in a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GrantedUnit {
     /// Which.
     pub unit: Unit,
@@ -99,7 +99,7 @@ pub struct GrantedUnit {
 }
 
 /// How a request or lease stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Nodes were asked to serve it; the answer follows.
     Offered,
@@ -123,7 +123,7 @@ pub enum Outcome {
 }
 
 /// What was granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granted {
     /// The grant.
     pub epoch: Epoch,

@@ -13,7 +13,7 @@ use crate::inventory::{NodeId, Unit};
 use crate::policy::{Class, GroupName, Policy, Quota, Subject, UserName};
 
 /// One change of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Every epoch that may be used up to the next such change is at most this.
     Epochs(Epoch),
@@ -42,7 +42,7 @@ pub enum Change {
 }
 
 /// Everything that is stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rows {
     /// From [`Change::Epochs`].
     pub epochs: Epoch,
@@ -61,7 +61,7 @@ pub struct Rows {
 }
 
 /// A lease that its client has been or will be told of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LeaseRow {
     /// Its id.
     pub lease: LeaseId,
@@ -85,7 +85,7 @@ pub struct LeaseRow {
 }
 
 /// A unit of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct UnitRow {
     /// Which.
     pub unit: Unit,
@@ -94,7 +94,7 @@ pub struct UnitRow {
 }
 
 /// A request that waits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WaitingRow {
     /// Its id.
     pub lease: LeaseId,
@@ -118,7 +118,7 @@ pub struct WaitingRow {
 }
 
 /// A node that is known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeRow {
     /// Its id.
     pub node: NodeId,
@@ -137,7 +137,7 @@ pub struct NodeRow {
 pub struct Hour(pub u64);
 
 /// Time of units that a subject used in an hour.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct UseRow {
     /// Who; never `EveryUser`.
     pub subject: Subject,

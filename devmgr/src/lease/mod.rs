@@ -3,18 +3,35 @@
 //! The shell gives it [`Event`]s with the time at which they came, and carries out the [`Step`]
 //! that each of them leads to: first the [`Change`]s, durably, then the [`Action`]s.
 //!
+//! Open first: `manager` (the state, and who handles which event), then `holding` (the life of a grant),
+//! `nodes` (the rule by which a returning node and the manager agree) and `serving` (the order, and the
+//! bound on waiting).
+//!
 //! What it is not: no sockets, clocks, randomness or storage are in it. Invariant: a unit is in at
 //! most one lease, and it becomes free by a word of its node only, or when its node cannot serve
 //! the lease any longer.
 
 pub mod action;
+mod alarm;
 pub mod change;
 pub mod event;
+mod grants;
+mod holding;
 pub mod id;
+mod load;
+mod manager;
+mod nodes;
+mod requests;
+mod serving;
+#[cfg(test)]
+mod simulation;
 pub mod time;
+mod view;
 
 pub use action::{Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Step};
 pub use change::{Change, Rows};
 pub use event::{Event, GrantWord, Joined, NewRequest, Running};
 pub use id::{Epoch, LeaseId};
+pub use manager::Manager;
 pub use time::{Calendar, Span, Time, Wall};
+pub use view::{LeaseState, LeaseView, NodeView, WaitingView};

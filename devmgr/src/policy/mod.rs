@@ -2,15 +2,21 @@
 //!
 //! - [`Policy`]: what an administrator sets, with the times that the lease machine goes by.
 //! - [`Quota`], [`Subject`]: what a user or a group may have.
+//! - [`ledger`]: what everyone has and had; [`fairness`]: who comes first; [`queue`]: who waits.
 //! - [`UserName`], [`GroupName`], [`Class`]: who asks, and how urgently.
 //!
 //! What it is not: it knows no units and no leases. Invariant: everything here is a function of its
 //! arguments.
 
+pub mod fairness;
+pub mod ledger;
+pub mod queue;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::inventory::Assignment;
 use crate::lease::time::Span;
 
 macro_rules! names {
@@ -97,17 +103,6 @@ pub struct Quota {
     pub device_time: Option<Span>,
     /// The most urgent class.
     pub class: Option<Class>,
-}
-
-/// Which free unit is taken, where several would do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Assignment {
-    /// Fill a node before the next: large requests find whole nodes.
-    #[default]
-    Pack,
-    /// The emptiest node first: users disturb each other least.
-    Spread,
 }
 
 /// What an administrator sets for the whole cluster.

@@ -1,0 +1,113 @@
+//! Counts of kinds met from groups of alike devices, each of which may serve several kinds.
+//!
+//! A matching in the small: kinds on one side, groups with capacities on the other. Groups are taken in
+//! order of cost, and each gives as much as augmenting paths allow; sets of devices that can be used
+//! together are a matroid, so that this greedy way costs the least. Invariant: a result meets every
+//! count exactly and exceeds no capacity.
+
+use std::collections::VecDeque;
+
+/// Devices that are alike to the request.
+#[derive(Clone, Debug)]
+pub(super) struct Group<N> {
+    /// Whose.
+    pub(super) name: N,
+    /// Of one device.
+    pub(super) cost: u64,
+    /// Devices.
+    pub(super) capacity: u32,
+    /// Which kinds they serve.
+    pub(super) kinds: Vec<bool>,
+}
+
+/// For each group, how many of its devices each kind gets; `None`: there are not enough.
+pub(super) fn assign<N>(groups: &[Group<N>], counts: &[u32]) -> Option<Vec<Vec<u32>>> {
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_key(|at| groups[*at].cost);
+    let mut used = vec![vec![0; counts.len()]; groups.len()];
+    let mut missing = counts.to_vec();
+    for group in order {
+        let mut left = groups[group].capacity;
+        while left > 0 && missing.iter().any(|of| *of > 0) {
+            let Some(path) = path(groups, &used, &missing, group) else {
+                break;
+            };
+            left -= augment(&mut used, &mut missing, &path, left);
+        }
+    }
+    missing.iter().all(|of| *of == 0).then_some(used)
+}
+
+/// Steps from a group with something left to a kind that misses something: the kind takes from the
+/// group; if another group served it so far, that one goes on to the next kind.
+fn path<N>(
+    groups: &[Group<N>],
+    used: &[Vec<u32>],
+    missing: &[u32],
+    start: usize,
+) -> Option<Vec<(usize, usize)>> {
+    let mut reached: Vec<Option<(usize, usize)>> = vec![None; missing.len()];
+    let mut came_from: Vec<Option<usize>> = vec![None; groups.len()];
+    let mut queue = VecDeque::from([start]);
+    let mut seen = vec![false; groups.len()];
+    seen[start] = true;
+    while let Some(group) = queue.pop_front() {
+        for kind in 0..missing.len() {
+            if !groups[group].kinds[kind] || reached[kind].is_some() {
+                continue;
+            }
+            reached[kind] = Some((group, kind));
+            if missing[kind] > 0 {
+                return Some(trace(&reached, &came_from, start, kind));
+            }
+            for (other, used) in used.iter().enumerate() {
+                if used[kind] > 0 && !seen[other] {
+                    seen[other] = true;
+                    came_from[other] = Some(kind);
+                    queue.push_back(other);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The steps to `kind`, the last first.
+fn trace(
+    reached: &[Option<(usize, usize)>],
+    came_from: &[Option<usize>],
+    start: usize,
+    kind: usize,
+) -> Vec<(usize, usize)> {
+    let mut steps = Vec::new();
+    let mut at = Some(kind);
+    while let Some(kind) = at {
+        let Some((group, _)) = reached[kind] else {
+            break;
+        };
+        steps.push((group, kind));
+        at = if group == start {
+            None
+        } else {
+            came_from[group]
+        };
+    }
+    steps
+}
+
+/// Moves as much along the path as all its steps allow; how much that is.
+fn augment(used: &mut [Vec<u32>], missing: &mut [u32], path: &[(usize, usize)], left: u32) -> u32 {
+    let last = path[0].1;
+    // Between two steps the earlier kind gives up the later step's group.
+    let given_up = || path.windows(2).map(|of| (of[0].0, of[1].1));
+    let room = given_up().map(|(group, kind)| used[group][kind]);
+    let amount = room.min().unwrap_or(u32::MAX).min(left).min(missing[last]);
+    for (group, kind) in given_up() {
+        used[group][kind] -= amount;
+    }
+    for (group, kind) in path {
+        used[*group][*kind] += amount;
+    }
+    missing[last] -= amount;
+    amount
+}

@@ -1,0 +1,311 @@
+//! Which devices a request gets from a supply: all that it asks for, or none.
+//!
+//! Exact where it must be: if a choice exists, one is found, also where a device could serve several
+//! kinds. Among choices the devices with the least memory are taken, so that the large ones remain for
+//! those who ask for them and quotas of memory are not used up for nothing; among equal ones the
+//! [`Assignment`] decides. (Of several kinds that are spread over nodes with different devices the
+//! memory may be more than the least.) Invariant: no device is chosen twice.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use causeway_proto::request::Placement;
+use serde::{Deserialize, Serialize};
+
+use super::class::Pattern;
+use super::flow::{Group, assign};
+use super::supply::{ClassId, NodeSlot, Place, Supply};
+
+/// Which free unit is taken, where several would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Assignment {
+    /// Fill a node before the next: large requests find whole nodes.
+    #[default]
+    Pack,
+    /// The emptiest node first: users disturb each other least.
+    Spread,
+}
+
+/// How a choice is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Where the devices may lie.
+    pub(crate) placement: Placement,
+    /// Which are preferred.
+    pub(crate) assignment: Assignment,
+    /// Bytes of memory that all together may have.
+    pub(crate) memory: u64,
+}
+
+/// Why there is no choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Not enough devices.
+    Devices,
+    /// Enough devices, but with too much memory.
+    Memory,
+}
+
+/// Devices for each kind's count, in the pattern's order.
+pub(crate) fn choose(
+    supply: &Supply,
+    pattern: &Pattern,
+    manner: Manner,
+) -> Result<Vec<Place>, Unfit> {
+    match manner.placement {
+        Placement::Any => anywhere(supply, pattern, manner),
+        Placement::SameNode => one_node(supply, pattern, manner),
+        Placement::Spread => apart(supply, pattern, manner),
+    }
+}
+
+/// The classes that any kind accepts with what each has, the least memory first.
+fn groups(pattern: &Pattern, has: impl Fn(ClassId) -> u32) -> Vec<Group<ClassId>> {
+    let mut groups: BTreeMap<(u64, ClassId), Vec<bool>> = BTreeMap::new();
+    for (at, kind) in pattern.kinds.iter().enumerate() {
+        for key in &kind.classes {
+            let accepts = groups
+                .entry(*key)
+                .or_insert_with(|| vec![false; pattern.kinds.len()]);
+            accepts[at] = true;
+        }
+    }
+    let groups = groups.into_iter().map(|((cost, name), kinds)| Group {
+        name,
+        cost,
+        capacity: has(name),
+        kinds,
+    });
+    groups.filter(|of| of.capacity > 0).collect()
+}
+
+fn counts(pattern: &Pattern) -> Vec<u32> {
+    pattern.kinds.iter().map(|of| of.count).collect()
+}
+
+fn anywhere(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, Unfit> {
+    let groups = groups(pattern, |class| supply.devices(class));
+    let shares = assign(&groups, &counts(pattern)).ok_or(Unfit::Devices)?;
+    within(&groups, &shares, manner.memory)?;
+    let mut places = BTreeMap::new();
+    for (group, used) in groups.iter().zip(&shares) {
+        let taken = from_class(supply, group.name, used.iter().sum(), manner.assignment);
+        places.insert(group.name, taken.into_iter());
+    }
+    Ok(in_order(pattern, &groups, &shares, |class| {
+        places.get_mut(&class).and_then(Iterator::next)
+    }))
+}
+
+/// Whether the units used have no more memory than allowed.
+fn within<N>(groups: &[Group<N>], used: &[Vec<u32>], memory: u64) -> Result<(), Unfit> {
+    let of = |(group, used): (&Group<N>, &Vec<u32>)| {
+        u128::from(group.cost) * u128::from(used.iter().sum::<u32>())
+    };
+    let all: u128 = groups.iter().zip(used).map(of).sum();
+    if all > u128::from(memory) {
+        return Err(Unfit::Memory);
+    }
+    Ok(())
+}
+
+/// The places for each kind, kind by kind.
+fn in_order<N: Copy>(
+    pattern: &Pattern,
+    groups: &[Group<N>],
+    used: &[Vec<u32>],
+    mut next: impl FnMut(N) -> Option<Place>,
+) -> Vec<Place> {
+    let mut chosen = Vec::with_capacity(pattern.count() as usize);
+    for kind in 0..pattern.kinds.len() {
+        for (group, used) in groups.iter().zip(used) {
+            chosen.extend((0..used[kind]).filter_map(|_| next(group.name)));
+        }
+    }
+    chosen
+}
+
+/// `count` devices of a class that has as many.
+fn from_class(supply: &Supply, class: ClassId, count: u32, assignment: Assignment) -> Vec<Place> {
+    match assignment {
+        Assignment::Pack => packed(supply, class, count),
+        Assignment::Spread => evened(supply, class, count),
+    }
+}
+
+/// The smallest node that has enough; else the largest, and the rest in the same way.
+fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
+    let mut chosen = Vec::with_capacity(count as usize);
+    let mut largest = supply.nodes_of(class).rev();
+    let mut left = count;
+    while left > 0 {
+        let Some((has, node)) = largest.next() else {
+            break;
+        };
+        if has <= left {
+            chosen.extend(on_node(supply, node, class, has, Assignment::Pack));
+            left -= has;
+            continue;
+        }
+        // What was taken whole has at least as many as `has`, so that this one is another.
+        let (_, node) = supply.smallest_with(class, left).unwrap_or((has, node));
+        chosen.extend(on_node(supply, node, class, left, Assignment::Pack));
+        break;
+    }
+    chosen
+}
+
+/// One by one from the node that has the most left.
+fn evened(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
+    let fullest = supply.nodes_of(class).rev().take(count as usize);
+    let mut heap: BinaryHeap<(u32, NodeSlot)> = fullest.collect();
+    let mut taken: BTreeMap<NodeSlot, u32> = BTreeMap::new();
+    for _ in 0..count {
+        let Some((has, node)) = heap.pop() else {
+            break;
+        };
+        *taken.entry(node).or_default() += 1;
+        if has > 1 {
+            heap.push((has - 1, node));
+        }
+    }
+    taken
+        .into_iter()
+        .flat_map(|(node, count)| on_node(supply, node, class, count, Assignment::Spread))
+        .collect()
+}
+
+/// `count` devices of a class on one node: for packing those that are used most already.
+fn on_node(
+    supply: &Supply,
+    node: NodeSlot,
+    class: ClassId,
+    count: u32,
+    assignment: Assignment,
+) -> Vec<Place> {
+    let devices = supply.devices_on(node, class);
+    let place = |device| Place { node, device };
+    match assignment {
+        Assignment::Pack => devices.take(count as usize).map(place).collect(),
+        Assignment::Spread => devices.rev().take(count as usize).map(place).collect(),
+    }
+}
+
+fn one_node(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, Unfit> {
+    let mut why = Unfit::Devices;
+    for node in candidates(supply, pattern, manner.assignment) {
+        let has: BTreeMap<_, _> = supply.classes_on(node).collect();
+        let groups = groups(pattern, |class| has.get(&class).copied().unwrap_or(0));
+        let Some(used) = assign(&groups, &counts(pattern)) else {
+            continue;
+        };
+        if within(&groups, &used, manner.memory).is_err() {
+            why = Unfit::Memory;
+            continue;
+        }
+        let mut places = BTreeMap::new();
+        for (group, used) in groups.iter().zip(&used) {
+            let count = used.iter().sum();
+            let taken = on_node(supply, node, group.name, count, manner.assignment);
+            places.insert(group.name, taken.into_iter());
+        }
+        return Ok(in_order(pattern, &groups, &used, |class| {
+            places.get_mut(&class).and_then(Iterator::next)
+        }));
+    }
+    Err(why)
+}
+
+/// Nodes that have enough devices of accepted classes, in the order of preference.
+fn candidates(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec<NodeSlot> {
+    let count = pattern.count();
+    if let [kind] = &pattern.kinds[..]
+        && let [(_, class)] = kind.classes[..]
+    {
+        let best = match assignment {
+            Assignment::Pack => supply.smallest_with(class, count),
+            Assignment::Spread => supply.nodes_of(class).next_back(),
+        };
+        return best.map(|(_, node)| node).into_iter().collect();
+    }
+    let mut has: BTreeMap<NodeSlot, u32> = BTreeMap::new();
+    for group in groups(pattern, |class| supply.devices(class)) {
+        for (devices, node) in supply.nodes_of(group.name) {
+            *has.entry(node).or_default() += devices;
+        }
+    }
+    let mut nodes: Vec<_> = has.into_iter().filter(|(_, has)| *has >= count).collect();
+    nodes.sort_by_key(|(node, has)| match assignment {
+        Assignment::Pack => (*has, *node),
+        Assignment::Spread => (u32::MAX - has, *node),
+    });
+    nodes.into_iter().map(|(node, _)| node).collect()
+}
+
+fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, Unfit> {
+    let groups = kinds_of_nodes(supply, pattern, manner.assignment);
+    let alike: Vec<_> = groups.iter().map(|(group, _)| group.clone()).collect();
+    let used = assign(&alike, &counts(pattern)).ok_or(Unfit::Devices)?;
+    let mut nodes: Vec<_> = groups.iter().map(|(_, nodes)| nodes.iter()).collect();
+    let mut memory = 0_u128;
+    let mut chosen = Vec::with_capacity(pattern.count() as usize);
+    for (at, kind) in pattern.kinds.iter().enumerate() {
+        for (group, used) in used.iter().enumerate() {
+            for node in nodes[group].by_ref().take(used[at] as usize) {
+                let best = kind.classes.iter().find_map(|(cost, class)| {
+                    let device = on_node(supply, *node, *class, 1, manner.assignment).pop()?;
+                    Some((*cost, device))
+                });
+                if let Some((cost, place)) = best {
+                    memory += u128::from(cost);
+                    chosen.push(place);
+                }
+            }
+        }
+    }
+    if memory > u128::from(manner.memory) {
+        return Err(Unfit::Memory);
+    }
+    Ok(chosen)
+}
+
+/// Nodes by the accepted classes that they have, each of which serves one unit. As nodes come in the
+/// order of preference, so do those of a group.
+fn kinds_of_nodes(
+    supply: &Supply,
+    pattern: &Pattern,
+    assignment: Assignment,
+) -> Vec<(Group<usize>, Vec<NodeSlot>)> {
+    let mut order: BTreeMap<NodeSlot, (u32, Vec<(u64, ClassId)>)> = BTreeMap::new();
+    for group in groups(pattern, |class| supply.devices(class)) {
+        for (devices, node) in supply.nodes_of(group.name) {
+            let entry = order.entry(node).or_default();
+            entry.0 += devices;
+            entry.1.push((group.cost, group.name));
+        }
+    }
+    let mut nodes: Vec<_> = order.into_iter().collect();
+    nodes.sort_by_key(|(node, (has, _))| match assignment {
+        Assignment::Pack => (*has, *node),
+        Assignment::Spread => (u32::MAX - has, *node),
+    });
+    let mut groups: BTreeMap<Vec<(u64, ClassId)>, Vec<NodeSlot>> = BTreeMap::new();
+    for (node, (_, classes)) in nodes {
+        groups.entry(classes).or_default().push(node);
+    }
+    let groups = groups.into_iter().enumerate();
+    groups
+        .map(|(name, (classes, nodes))| {
+            let accepts = |kind: &super::class::KindPattern| {
+                classes.iter().any(|class| kind.classes.contains(class))
+            };
+            let group = Group {
+                name,
+                cost: classes.first().map_or(0, |(cost, _)| *cost),
+                capacity: nodes.len() as u32,
+                kinds: pattern.kinds.iter().map(accepts).collect(),
+            };
+            (group, nodes)
+        })
+        .collect()
+}

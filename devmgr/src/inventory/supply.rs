@@ -1,0 +1,121 @@
+//! Units that are there to be taken, counted so that a choice needs no look at all devices.
+//!
+//! Devices of one class are alike to every request. A supply has, by class, the nodes ordered by how
+//! many devices they have to give, and by node and class the devices ordered by free shares.
+//! Invariant: a node and a class are listed exactly while there is something to take.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node's place in the inventory's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NodeSlot(pub(crate) u32);
+
+/// A class of devices that no condition tells apart, but for identities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ClassId(pub(crate) u32);
+
+/// A device: its node, and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) node: NodeSlot,
+    pub(crate) device: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Supply {
+    classes: BTreeMap<ClassId, ClassSupply>,
+    nodes: BTreeMap<NodeSlot, BTreeMap<ClassId, BTreeSet<(u16, u32)>>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct ClassSupply {
+    /// Devices with something free, and their node.
+    nodes: BTreeSet<(u32, NodeSlot)>,
+    devices: u32,
+}
+
+impl Supply {
+    /// Says that a device has `after` units to give, having had `before`.
+    pub(crate) fn set(&mut self, class: ClassId, at: Place, before: u16, after: u16) {
+        if before == after {
+            return;
+        }
+        let on_node = self.nodes.entry(at.node).or_default();
+        let devices = on_node.entry(class).or_default();
+        let had = devices.len() as u32;
+        if before > 0 {
+            devices.remove(&(before, at.device));
+        }
+        if after > 0 {
+            devices.insert((after, at.device));
+        }
+        let has = devices.len() as u32;
+        if has == 0 {
+            on_node.remove(&class);
+            if on_node.is_empty() {
+                self.nodes.remove(&at.node);
+            }
+        }
+        if had == has {
+            return;
+        }
+        let of_class = self.classes.entry(class).or_default();
+        of_class.nodes.remove(&(had, at.node));
+        if has > 0 {
+            of_class.nodes.insert((has, at.node));
+        }
+        of_class.devices = of_class.devices + has - had;
+        if of_class.devices == 0 {
+            self.classes.remove(&class);
+        }
+    }
+
+    /// Whether there is nothing to take.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// Devices of a class.
+    pub(crate) fn devices(&self, class: ClassId) -> u32 {
+        self.classes.get(&class).map_or(0, |of| of.devices)
+    }
+
+    /// Nodes with devices of a class and how many, those with the fewest first.
+    pub(crate) fn nodes_of(
+        &self,
+        class: ClassId,
+    ) -> impl DoubleEndedIterator<Item = (u32, NodeSlot)> + '_ {
+        self.classes
+            .get(&class)
+            .into_iter()
+            .flat_map(|of| of.nodes.iter().copied())
+    }
+
+    /// The node with the fewest devices of a class that has at least so many.
+    pub(crate) fn smallest_with(&self, class: ClassId, least: u32) -> Option<(u32, NodeSlot)> {
+        let of_class = self.classes.get(&class)?;
+        of_class.nodes.range((least, NodeSlot(0))..).next().copied()
+    }
+
+    /// All nodes with something to take.
+    pub(crate) fn all_nodes(&self) -> impl Iterator<Item = NodeSlot> + '_ {
+        self.nodes.keys().copied()
+    }
+
+    /// A node's classes, and how many devices of each it has.
+    pub(crate) fn classes_on(&self, node: NodeSlot) -> impl Iterator<Item = (ClassId, u32)> + '_ {
+        let classes = self.nodes.get(&node).into_iter().flatten();
+        classes.map(|(class, devices)| (*class, devices.len() as u32))
+    }
+
+    /// A node's devices of a class, those with the fewest free shares first.
+    pub(crate) fn devices_on(
+        &self,
+        node: NodeSlot,
+        class: ClassId,
+    ) -> impl DoubleEndedIterator<Item = u32> + '_ {
+        let devices = self.nodes.get(&node).and_then(|of| of.get(&class));
+        devices.into_iter().flatten().map(|(_, device)| *device)
+    }
+}

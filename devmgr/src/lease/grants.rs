@@ -1,0 +1,530 @@
+//! The life of a grant: offered, acknowledged, renewed, ended, its units free again.
+//!
+//! Invariant: a client hears of a lease only when every node of it serves it and it is durable; a unit
+//! goes back to the cluster only from a part that is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use causeway_proto::request::Placement;
+
+use super::action::{Action, EndReason, Grant, GrantedUnit, Outcome, Refusal};
+use super::alarm::Alarm;
+use super::change::{Change, LeaseRow, UnitRow};
+use super::event::GrantWord;
+use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
+use super::id::Epoch;
+use super::manager::{Manager, Standing};
+use super::time::{Span, Time};
+use crate::inventory::{Chosen, Level, Manner, NodeId, Unfit};
+use crate::policy::ledger::{Exceeded, Room};
+
+impl Manager {
+    /// Offers a demand what is free, or says why not. Nothing is changed then.
+    pub(super) fn offer(
+        &mut self,
+        demand: &Arc<Demand>,
+        queued: Option<Queued>,
+    ) -> Result<(), Refusal> {
+        let room = self.room(demand)?;
+        let manner = self.manner(demand.devices.placement(), room.memory);
+        match self.cluster.choose(Level::Free, &demand.devices, manner) {
+            Ok(chosen) => {
+                self.make_offer(demand, queued, room, chosen);
+                Ok(())
+            }
+            Err(Unfit::Memory) => Err(Refusal::QuotaOfMemory),
+            Err(Unfit::Devices) => Err(Refusal::NothingFree),
+        }
+    }
+
+    /// What quotas leave for a demand now.
+    pub(super) fn room(&self, demand: &Demand) -> Result<Room, Refusal> {
+        let (devices, limit) = (demand.devices.count(), self.longest(demand));
+        let window = self.policy.accounting_window;
+        self.ledger
+            .room(&demand.party, devices, limit, self.wall(), window)
+            .map_err(Refusal::from)
+    }
+
+    /// The time limit that a demand has by itself and by the policy.
+    pub(super) fn longest(&self, demand: &Demand) -> Option<Span> {
+        let limits = [demand.limit, self.policy.longest_lease];
+        limits.into_iter().flatten().min()
+    }
+
+    pub(super) fn manner(&self, placement: Placement, memory: u64) -> Manner {
+        Manner {
+            placement,
+            assignment: self.policy.assignment,
+            memory,
+        }
+    }
+
+    fn make_offer(
+        &mut self,
+        demand: &Arc<Demand>,
+        queued: Option<Queued>,
+        room: Room,
+        chosen: Vec<Chosen>,
+    ) {
+        let epoch = self.next_epoch();
+        let mut by_node: BTreeMap<NodeId, Vec<Chosen>> = BTreeMap::new();
+        for unit in chosen {
+            self.cluster.take(unit.node, unit.unit);
+            by_node.entry(unit.node).or_default().push(unit);
+        }
+        let mut parts = Vec::with_capacity(by_node.len());
+        for (node, units) in by_node {
+            parts.push(self.ask(demand, epoch, node, units, room.limit));
+        }
+        let holding = Holding {
+            epoch,
+            demand: demand.clone(),
+            queued,
+            phase: Phase::Offered {
+                until: self.now.after(self.policy.timing.acknowledge),
+            },
+            parts,
+            limit: room.limit,
+            ends: room.limit.map(|limit| self.now.after(limit)),
+            since: self.wall(),
+        };
+        self.grants.insert(epoch, holding);
+        self.leases.insert(demand.lease, Standing::Granted(epoch));
+        self.refresh(&demand.party.user);
+        self.arm_grant(epoch);
+    }
+
+    /// Asks a node to serve its part, which counts for the party from now on.
+    fn ask(
+        &mut self,
+        demand: &Demand,
+        epoch: Epoch,
+        node: NodeId,
+        units: Vec<Chosen>,
+        limit: Option<Span>,
+    ) -> Part {
+        let promised = Span(limit.map_or(0, |of| of.0.saturating_mul(units.len() as u64)));
+        let memory = memory_of(&units);
+        self.ledger
+            .add(&demand.party, units.len() as u32, memory, promised);
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.grants.insert(epoch);
+        }
+        let granted = units.iter().map(|of| GrantedUnit {
+            unit: of.unit,
+            memory_limit: of.limit,
+        });
+        let grant = Grant {
+            node,
+            lease: demand.lease,
+            epoch,
+            user: demand.party.user.clone(),
+            units: granted.collect(),
+            limit,
+            autonomy: self.policy.timing.autonomy,
+        };
+        self.act(Action::Grant(grant));
+        Part {
+            node,
+            units,
+            state: PartState::Asked,
+            sessions: 0,
+            counted: true,
+            promised,
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, word: GrantWord) {
+        if !self.knows(word.node, word.lease, word.epoch) {
+            self.stray(word.node, word.lease, word.epoch);
+            return;
+        }
+        let Some(holding) = self.grants.get_mut(&word.epoch) else {
+            return;
+        };
+        if let Some(part) = holding.part(word.node)
+            && part.state == PartState::Asked
+        {
+            part.state = PartState::Serving;
+        }
+        let offered = matches!(holding.phase, Phase::Offered { .. });
+        if offered
+            && holding
+                .parts
+                .iter()
+                .all(|of| of.state == PartState::Serving)
+        {
+            self.grant_complete(word.epoch);
+        }
+    }
+
+    /// All nodes serve it: the client may know.
+    fn grant_complete(&mut self, epoch: Epoch) {
+        let (now, timing) = (self.now, self.policy.timing.clone());
+        let Some(holding) = self.grants.get_mut(&epoch) else {
+            return;
+        };
+        let stored = holding.queued.take().is_some_and(|of| of.stored);
+        let (lease, reserve) = (holding.demand.lease, holding.demand.reserve);
+        holding.phase = match reserve {
+            true => Phase::Reserved {
+                until: now.after(timing.reservation),
+            },
+            false => Phase::Active {
+                until: now.after(timing.lease),
+            },
+        };
+        let granted = holding.granted(self.skew);
+        if stored {
+            self.store(Change::DeleteWaiting(lease));
+        }
+        self.store_lease(epoch);
+        self.arm_grant(epoch);
+        self.tell(
+            lease,
+            match reserve {
+                true => Outcome::Reserved(granted),
+                false => Outcome::Leased(granted),
+            },
+        );
+    }
+
+    pub(super) fn store_lease(&mut self, epoch: Epoch) {
+        let Some(holding) = self.grants.get(&epoch) else {
+            return;
+        };
+        let there = holding
+            .parts
+            .iter()
+            .filter(|of| of.state != PartState::Gone);
+        let row = |of: &Chosen| UnitRow {
+            unit: of.unit,
+            memory: of.memory,
+        };
+        let row = LeaseRow {
+            lease: holding.demand.lease,
+            epoch,
+            user: holding.demand.party.user.clone(),
+            groups: holding.demand.party.groups.clone(),
+            devices: holding.demand.devices.clone(),
+            units: there
+                .map(|of| (of.node, of.units.iter().map(row).collect()))
+                .collect(),
+            since: holding.since,
+            limit: holding.limit,
+            confirmed: !matches!(holding.phase, Phase::Reserved { .. }),
+        };
+        self.store(Change::PutLease(row));
+    }
+
+    pub(super) fn refused(&mut self, word: GrantWord) {
+        if !self.knows(word.node, word.lease, word.epoch) {
+            return;
+        }
+        self.distrust(word.node);
+        self.part_lost(word.epoch, word.node);
+    }
+
+    pub(super) fn withdrawn(&mut self, word: GrantWord) {
+        if let Some(node) = self.nodes.get_mut(&word.node)
+            && node.strays.remove(&(word.lease, word.epoch))
+        {
+            self.update_open(word.node);
+        }
+        if !self.knows(word.node, word.lease, word.epoch) {
+            return;
+        }
+        // A node that ends a grant at its time limit says so a little before or after we know.
+        let soon = self.now.after(self.policy.timing.acknowledge);
+        let over = |of: &Holding| of.is_live() && of.ends.is_some_and(|ends| ends <= soon);
+        if self.grants.get(&word.epoch).is_some_and(over) {
+            self.end(word.epoch, EndReason::TimeLimit);
+        }
+        self.part_lost(word.epoch, word.node);
+    }
+
+    /// A node does not serve its part, and never will: its units are free.
+    pub(super) fn part_lost(&mut self, epoch: Epoch, node: NodeId) {
+        let Some(holding) = self.grants.get(&epoch) else {
+            return;
+        };
+        let (phase, lease) = (holding.phase, holding.demand.lease);
+        if holding.is_live() {
+            self.settle_time(epoch, Some(node));
+        }
+        self.part_gone(epoch, node);
+        let gone = self.grants.get(&epoch).is_some_and(Holding::is_gone);
+        match phase {
+            Phase::Offered { .. } => self.offer_failed(epoch),
+            Phase::Ending { .. } => self.forget_if_gone(epoch),
+            _ if gone => self.end(epoch, EndReason::NodeLost),
+            _ => {
+                self.store_lease(epoch);
+                self.act(Action::Reduced { lease, node });
+            }
+        }
+    }
+
+    /// Gives a part's units back.
+    fn part_gone(&mut self, epoch: Epoch, node: NodeId) {
+        let Some(part) = self.grants.get_mut(&epoch).and_then(|of| of.part(node)) else {
+            return;
+        };
+        if std::mem::replace(&mut part.state, PartState::Gone) == PartState::Gone {
+            return;
+        }
+        part.sessions = 0;
+        let units: Vec<_> = part.units.iter().map(|of| of.unit).collect();
+        for unit in units {
+            self.unit_back(node, unit);
+        }
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.grants.remove(&epoch);
+        }
+        self.uncount(epoch, Some(node));
+        self.arm_node(node);
+        self.chance = true;
+    }
+
+    /// Parts' units count for the party no longer; of one node, or of all.
+    fn uncount(&mut self, epoch: Epoch, node: Option<NodeId>) {
+        let Some(holding) = self.grants.get_mut(&epoch) else {
+            return;
+        };
+        let demand = holding.demand.clone();
+        for part in &mut holding.parts {
+            if node.is_none_or(|node| part.node == node) && std::mem::take(&mut part.counted) {
+                let devices = part.units.len() as u32;
+                let memory = memory_of(&part.units);
+                self.ledger.remove(&demand.party, devices, memory, Span(0));
+            }
+        }
+        self.refresh(&demand.party.user);
+        self.chance = true;
+    }
+
+    /// The time that parts were promised is over: what they used of it is written down if the lease
+    /// was live.
+    fn settle_time(&mut self, epoch: Epoch, node: Option<NodeId>) {
+        let wall = self.wall();
+        let Some(holding) = self.grants.get_mut(&epoch) else {
+            return;
+        };
+        let (demand, since, live) = (holding.demand.clone(), holding.since, holding.is_live());
+        let most = holding
+            .limit
+            .map_or(u64::MAX, |limit| since.0.saturating_add(limit.0));
+        let end = super::time::Wall(wall.0.min(most));
+        let mut rows = Vec::new();
+        for part in &mut holding.parts {
+            if node.is_some_and(|node| part.node != node) {
+                continue;
+            }
+            let promised = std::mem::take(&mut part.promised);
+            self.ledger.remove(&demand.party, 0, 0, promised);
+            if live && part.state != PartState::Gone {
+                let devices = part.units.len() as u32;
+                rows.extend(self.ledger.write_down(&demand.party, devices, since, end));
+            }
+        }
+        for row in rows {
+            self.store(Change::PutUse(row));
+        }
+    }
+
+    /// An offer comes to nothing: no client knew of it. The request goes back to its place.
+    pub(super) fn offer_failed(&mut self, epoch: Epoch) {
+        let Some((demand, queued)) = self.drop_offer(epoch) else {
+            return;
+        };
+        match queued {
+            Some(queued) => self.requeue(&demand, queued),
+            None => self.again.push(demand),
+        }
+    }
+
+    /// Takes an offer back.
+    pub(super) fn drop_offer(&mut self, epoch: Epoch) -> Option<(Arc<Demand>, Option<Queued>)> {
+        self.settle_time(epoch, None);
+        self.uncount(epoch, None);
+        let holding = self.grants.get_mut(&epoch)?;
+        let taken = (holding.demand.clone(), holding.queued.take());
+        self.leases.remove(&taken.0.lease);
+        self.wind_up(epoch, None);
+        Some(taken)
+    }
+
+    /// A live lease is over.
+    pub(super) fn end(&mut self, epoch: Epoch, reason: EndReason) {
+        if !self.grants.get(&epoch).is_some_and(Holding::is_live) {
+            return;
+        }
+        self.settle_time(epoch, None);
+        let demand = self.grants[&epoch].demand.clone();
+        self.leases.remove(&demand.lease);
+        self.store(Change::DeleteLease(demand.lease));
+        self.act(Action::Ended {
+            lease: demand.lease,
+            user: demand.party.user.clone(),
+            reason,
+        });
+        self.wind_up(epoch, Some(reason));
+    }
+
+    /// A grant is over, live or not.
+    pub(super) fn end_any(&mut self, epoch: Epoch, reason: EndReason) {
+        match self.grants.get(&epoch).map(|of| of.phase) {
+            Some(Phase::Offered { .. }) => self.offer_failed(epoch),
+            _ => self.end(epoch, reason),
+        }
+    }
+
+    /// Tells the nodes of a grant not to serve it any more.
+    fn wind_up(&mut self, epoch: Epoch, reason: Option<EndReason>) {
+        if let Some(holding) = self.grants.get_mut(&epoch) {
+            holding.phase = Phase::Ending { reason };
+            for part in &mut holding.parts {
+                if part.state != PartState::Gone {
+                    part.state = PartState::Withdrawing;
+                }
+            }
+        }
+        self.say_withdrawals(epoch);
+        self.arm_grant(epoch);
+        self.forget_if_gone(epoch);
+    }
+
+    fn say_withdrawals(&mut self, epoch: Epoch) {
+        let Some(holding) = self.grants.get(&epoch) else {
+            return;
+        };
+        let Phase::Ending { reason } = holding.phase else {
+            return;
+        };
+        let lease = holding.demand.lease;
+        for node in self.unheard(epoch) {
+            self.withdraw(node, lease, epoch, reason);
+        }
+    }
+
+    /// Connected nodes that have not acknowledged a grant's withdrawal.
+    fn unheard(&self, epoch: Epoch) -> Vec<NodeId> {
+        let parts = self.grants.get(&epoch).into_iter().flat_map(|of| &of.parts);
+        parts
+            .filter(|part| part.state == PartState::Withdrawing)
+            .map(|part| part.node)
+            .filter(|node| self.nodes.get(node).is_some_and(|of| of.connected))
+            .collect()
+    }
+
+    pub(super) fn forget_if_gone(&mut self, epoch: Epoch) {
+        let over = |of: &Holding| of.is_ending() && of.is_gone();
+        if self.grants.get(&epoch).is_some_and(over) {
+            self.grants.remove(&epoch);
+            self.alarms.set(Alarm::Grant(epoch), None);
+        }
+    }
+
+    pub(super) fn arm_grant(&mut self, epoch: Epoch) {
+        let Some(holding) = self.grants.get(&epoch) else {
+            return;
+        };
+        let due = match holding.phase {
+            Phase::Ending { .. } if self.unheard(epoch).is_empty() => None,
+            Phase::Ending { .. } => Some(self.now.after(self.policy.timing.repeat)),
+            _ => holding.until(),
+        };
+        self.alarms.set(Alarm::Grant(epoch), due);
+    }
+
+    /// A grant's alarm has rung.
+    pub(super) fn grant_due(&mut self, epoch: Epoch) {
+        let Some(holding) = self.grants.get(&epoch) else {
+            return;
+        };
+        let used = holding.sessions() > 0;
+        if holding.is_live() && holding.ends.is_some_and(|ends| ends <= self.now) {
+            self.end(epoch, EndReason::TimeLimit);
+            return;
+        }
+        match holding.phase {
+            Phase::Offered { .. } => {
+                let silent = holding
+                    .parts
+                    .iter()
+                    .filter(|of| of.state == PartState::Asked);
+                for node in silent.map(|of| of.node).collect::<Vec<_>>() {
+                    self.distrust(node);
+                }
+                self.offer_failed(epoch);
+            }
+            // Sessions prove that the client is there, even if it is stopped.
+            Phase::Reserved { .. } | Phase::Active { .. } | Phase::Lapsed { .. } if used => {
+                self.make_active(epoch);
+            }
+            Phase::Reserved { .. } | Phase::Active { .. } => self.end(epoch, EndReason::Expired),
+            Phase::Lapsed { .. } => self.end(epoch, EndReason::ClientLost),
+            Phase::Ending { .. } => {
+                self.say_withdrawals(epoch);
+                self.arm_grant(epoch);
+            }
+        }
+    }
+
+    /// The holder of a live lease has shown that he is there.
+    pub(super) fn make_active(&mut self, epoch: Epoch) {
+        let until = self.now.after(self.policy.timing.lease);
+        let Some(holding) = self.grants.get_mut(&epoch).filter(|of| of.is_live()) else {
+            return;
+        };
+        let reserved = matches!(holding.phase, Phase::Reserved { .. });
+        holding.phase = Phase::Active { until };
+        if reserved {
+            self.store_lease(epoch);
+        }
+        self.arm_grant(epoch);
+    }
+
+    pub(super) fn sessions(&mut self, of: GrantWord, count: u32) {
+        if !self.knows(of.node, of.lease, of.epoch) {
+            return;
+        }
+        let lapse: Time = self.now.after(self.policy.timing.grace);
+        let Some(holding) = self.grants.get_mut(&of.epoch) else {
+            return;
+        };
+        let before = holding.sessions();
+        if let Some(part) = holding.part(of.node) {
+            part.sessions = count;
+        }
+        let now = holding.sessions();
+        match holding.phase {
+            Phase::Active { until } if before > 0 && now == 0 => {
+                holding.phase = Phase::Lapsed {
+                    until: until.min(lapse),
+                };
+                self.arm_grant(of.epoch);
+            }
+            Phase::Reserved { .. } | Phase::Lapsed { .. } if now > 0 => self.make_active(of.epoch),
+            _ => {}
+        }
+    }
+}
+
+impl From<Exceeded> for Refusal {
+    fn from(exceeded: Exceeded) -> Self {
+        match exceeded {
+            Exceeded::Devices => Self::QuotaOfDevices,
+            Exceeded::Memory => Self::QuotaOfMemory,
+            Exceeded::Time => Self::QuotaOfTime,
+            Exceeded::Class => Self::Class,
+        }
+    }
+}
+
+fn memory_of(units: &[Chosen]) -> u64 {
+    let memory = units.iter().map(|of| of.memory);
+    memory.fold(0, u64::saturating_add)
+}

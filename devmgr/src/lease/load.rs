@@ -1,0 +1,187 @@
+//! A manager from what was stored.
+//!
+//! Nodes say the rest when they join. Until a node has joined, its part of a lease counts as served,
+//! because it may be. Every lease gets its whole time to be renewed, because nobody could renew it while
+//! there was no manager; its time limit went on by the host's clock. If that clock was moved meanwhile,
+//! a time limit ends so much earlier or later, but never later than the whole of it from now: and nodes
+//! see to time limits by their own clocks in any case.
+//!
+//! Invariant: what was stored and is loaded again is the same manager, but for offers and absent clients.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::alarm::{Alarm, Alarms};
+use super::change::{LeaseRow, Rows, WaitingRow};
+use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
+use super::manager::{Manager, Standing};
+use super::nodes::Node;
+use super::time::{Calendar, Span};
+use crate::inventory::{Chosen, Cluster};
+use crate::policy::ledger::{Ledger, Party};
+use crate::policy::queue::Queue;
+
+impl Manager {
+    /// A manager with these rows, at this moment.
+    #[must_use]
+    pub fn load(rows: Rows, calendar: Calendar) -> Self {
+        let mut manager = Self {
+            policy: rows.policy.unwrap_or_default(),
+            calendar,
+            now: calendar.time,
+            skew: Span(0),
+            cluster: Cluster::default(),
+            nodes: rows
+                .nodes
+                .iter()
+                .map(|row| (row.node, known(row)))
+                .collect(),
+            grants: Default::default(),
+            leases: Default::default(),
+            queue: Queue::default(),
+            ledger: Ledger::default(),
+            alarms: Alarms::default(),
+            epoch: rows.epochs,
+            durable_epoch: rows.epochs,
+            aside: None,
+            awaited: rows.nodes.iter().map(|row| row.node).collect(),
+            settling: false,
+            held_back: BTreeSet::new(),
+            chance: true,
+            again: Vec::new(),
+            totals: (0, 0),
+            step: Default::default(),
+        };
+        for (subject, quota) in rows.quotas {
+            manager.ledger.set_quota(subject, Some(quota));
+        }
+        for row in rows.uses {
+            manager.ledger.restore(row);
+        }
+        for row in rows.leases {
+            manager.load_lease(row);
+        }
+        for row in rows.waiting {
+            manager.load_waiting(row);
+        }
+        manager.start();
+        manager
+    }
+
+    /// Sets the alarms of a start.
+    fn start(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.lost = Some(self.now);
+        }
+        let nodes: Vec<_> = self.nodes.keys().copied().collect();
+        for node in nodes {
+            self.arm_node(node);
+        }
+        self.settling = !self.awaited.is_empty();
+        let settle = self.now.after(self.policy.timing.settle);
+        self.alarms
+            .set(Alarm::Settle, self.settling.then_some(settle));
+        self.alarms.set(Alarm::Accounts, Some(self.now));
+    }
+
+    fn load_lease(&mut self, row: LeaseRow) {
+        let demand = Arc::new(Demand {
+            lease: row.lease,
+            party: Party {
+                user: row.user,
+                groups: row.groups,
+            },
+            devices: row.devices,
+            class: Default::default(),
+            limit: row.limit,
+            wait: false,
+            reserve: !row.confirmed,
+        });
+        let mut parts = Vec::with_capacity(row.units.len());
+        for (node, units) in row.units {
+            let chosen = units.into_iter().map(|of| Chosen {
+                node,
+                unit: of.unit,
+                memory: of.memory,
+                limit: None,
+            });
+            let units: Vec<Chosen> = chosen.collect();
+            let promised = row
+                .limit
+                .map_or(0, |of| of.0.saturating_mul(units.len() as u64));
+            let memory = units
+                .iter()
+                .map(|of| of.memory)
+                .fold(0, u64::saturating_add);
+            self.ledger
+                .add(&demand.party, units.len() as u32, memory, Span(promised));
+            self.nodes.entry(node).or_default().grants.insert(row.epoch);
+            parts.push(Part {
+                node,
+                units,
+                state: PartState::Serving,
+                sessions: 0,
+                counted: true,
+                promised: Span(promised),
+            });
+        }
+        let timing = &self.policy.timing;
+        let passed = self.calendar.since(row.since);
+        let left = |limit: Span| Span(limit.0.saturating_sub(passed.0));
+        let holding = Holding {
+            epoch: row.epoch,
+            demand,
+            queued: None,
+            phase: match row.confirmed {
+                true => Phase::Active {
+                    until: self.now.after(timing.lease),
+                },
+                false => Phase::Reserved {
+                    until: self.now.after(timing.reservation),
+                },
+            },
+            parts,
+            limit: row.limit,
+            ends: row.limit.map(|limit| self.now.after(left(limit))),
+            since: row.since,
+        };
+        self.leases.insert(row.lease, Standing::Granted(row.epoch));
+        self.grants.insert(row.epoch, holding);
+        self.arm_grant(row.epoch);
+    }
+
+    fn load_waiting(&mut self, row: WaitingRow) {
+        let timing = &self.policy.timing;
+        let waited = self.calendar.since(row.since);
+        let patience = Span(timing.patience.0.saturating_sub(waited.0));
+        let queued = Queued {
+            place: row.place,
+            since: row.since,
+            overdue: self.now.after(patience),
+            away: Some(self.now.after(timing.place)),
+            stored: true,
+        };
+        let demand = Arc::new(Demand {
+            lease: row.lease,
+            party: Party {
+                user: row.user,
+                groups: row.groups,
+            },
+            devices: row.devices,
+            class: row.class,
+            limit: row.limit,
+            wait: true,
+            reserve: row.reserve,
+        });
+        self.enqueue(&demand, queued);
+    }
+}
+
+fn known(row: &super::change::NodeRow) -> Node {
+    Node {
+        name: row.name.clone(),
+        addresses: row.addresses.clone(),
+        draining: row.draining,
+        ..Node::default()
+    }
+}

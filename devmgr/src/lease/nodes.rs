@@ -1,0 +1,322 @@
+//! Nodes: who is there, what they still serve, and when one cannot serve any more.
+//!
+//! The rule by which a returning node and the manager agree: the node lists the grants that it serves.
+//! Those that the manager has as well, with the same epoch and not ended, go on. All others the node is
+//! told to withdraw, and until it has done so it gets no new grant. What the manager has there and the
+//! node does not list is over. Grants that were under way are void by the welcome's fence.
+//!
+//! Invariant: a node is open to grants only while it is connected, trusted, not draining, and serves
+//! nothing that the manager does not know.
+
+use std::collections::BTreeSet;
+
+use super::action::{Action, EndReason};
+use super::alarm::Alarm;
+use super::change::{Change, NodeRow};
+use super::event::{GrantWord, Joined, Running};
+use super::holding::{PartState, Phase};
+use super::id::{Epoch, LeaseId};
+use super::manager::Manager;
+use super::time::Time;
+use crate::inventory::{NodeId, OfferedDevice, Unit};
+
+/// A node in the machine's memory.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) addresses: Vec<String>,
+    pub(super) connected: bool,
+    pub(super) draining: bool,
+    /// Until when it gets no grant because it refused one or did not answer.
+    pub(super) distrusted: Option<Time>,
+    /// Since when it is lost.
+    pub(super) lost: Option<Time>,
+    /// When it is told again to withdraw what nobody knows.
+    pub(super) repeat: Option<Time>,
+    /// What it serves and nobody knows.
+    pub(super) strays: BTreeSet<(LeaseId, Epoch)>,
+    /// Grants with a part there that is not gone.
+    pub(super) grants: BTreeSet<Epoch>,
+}
+
+impl Node {
+    fn is_open(&self) -> bool {
+        self.connected && !self.draining && self.distrusted.is_none() && self.strays.is_empty()
+    }
+
+    fn row(&self, node: NodeId) -> NodeRow {
+        NodeRow {
+            node,
+            name: self.name.clone(),
+            addresses: self.addresses.clone(),
+            draining: self.draining,
+        }
+    }
+}
+
+impl Manager {
+    pub(super) fn node_joined(&mut self, joined: Joined) {
+        let id = joined.node;
+        if self.nodes.get(&id).is_some_and(|node| node.connected) {
+            self.node_lost(id);
+        }
+        let new = !self.nodes.contains_key(&id);
+        let node = self.nodes.entry(id).or_default();
+        let before = (node.name.clone(), node.addresses.clone());
+        let same = !new && before == (joined.name.clone(), joined.addresses.clone());
+        node.name = joined.name;
+        node.addresses = joined.addresses;
+        node.connected = true;
+        node.lost = None;
+        node.distrusted = None;
+        if !same {
+            let row = node.row(id);
+            self.store(Change::PutNode(row));
+        }
+        self.awaited.remove(&id);
+        let fence = self.epoch;
+        self.act(Action::Welcome { node: id, fence });
+        self.agree(id, &joined.running);
+        self.set_devices(id, &joined.devices);
+        self.update_open(id);
+        if self.settling && self.awaited.is_empty() {
+            self.settled();
+        }
+    }
+
+    /// The rule of the module.
+    fn agree(&mut self, id: NodeId, running: &[Running]) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let known: Vec<Epoch> = node.grants.iter().copied().collect();
+        for epoch in known {
+            let Some(holding) = self.grants.get_mut(&epoch) else {
+                continue;
+            };
+            let lease = holding.demand.lease;
+            let listed = running
+                .iter()
+                .find(|of| (of.lease, of.epoch) == (lease, epoch));
+            let Some(listed) = listed else {
+                self.part_lost(epoch, id);
+                continue;
+            };
+            let phase = holding.phase;
+            let Some(part) = holding.part(id) else {
+                continue;
+            };
+            match phase {
+                Phase::Ending { reason } => {
+                    part.state = PartState::Withdrawing;
+                    self.withdraw(id, lease, epoch, reason);
+                    self.arm_grant(epoch);
+                }
+                _ => self.acknowledged(GrantWord {
+                    node: id,
+                    lease,
+                    epoch,
+                }),
+            }
+            self.sessions(
+                GrantWord {
+                    node: id,
+                    lease,
+                    epoch,
+                },
+                listed.sessions,
+            );
+        }
+        for of in running {
+            if !self.knows(id, of.lease, of.epoch) {
+                self.stray(id, of.lease, of.epoch);
+            }
+        }
+    }
+
+    /// Whether a node's part of a grant is not gone.
+    pub(super) fn knows(&self, node: NodeId, lease: LeaseId, epoch: Epoch) -> bool {
+        let holding = self.grants.get(&epoch);
+        let mine = holding.filter(|of| of.demand.lease == lease);
+        mine.is_some_and(|of| {
+            let parts = of.parts.iter();
+            parts
+                .filter(|part| part.node == node)
+                .any(|part| part.state != PartState::Gone)
+        })
+    }
+
+    /// A node serves what nobody knows of: it gets nothing new before that is withdrawn.
+    pub(super) fn stray(&mut self, id: NodeId, lease: LeaseId, epoch: Epoch) {
+        let repeat = self.now.after(self.policy.timing.repeat);
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) else {
+            return;
+        };
+        node.strays.insert((lease, epoch));
+        node.repeat = Some(repeat);
+        self.withdraw(id, lease, epoch, None);
+        self.update_open(id);
+    }
+
+    pub(super) fn withdraw(
+        &mut self,
+        node: NodeId,
+        lease: LeaseId,
+        epoch: Epoch,
+        reason: Option<EndReason>,
+    ) {
+        self.act(Action::Withdraw {
+            node,
+            lease,
+            epoch,
+            reason,
+        });
+    }
+
+    pub(super) fn node_changed(&mut self, id: NodeId, devices: &[OfferedDevice]) {
+        if self.nodes.get(&id).is_some_and(|node| node.connected) {
+            self.set_devices(id, devices);
+            self.update_open(id);
+        }
+    }
+
+    /// A node's devices are these. Leases of devices that are others now end.
+    fn set_devices(&mut self, id: NodeId, devices: &[OfferedDevice]) {
+        self.drop_aside_on(id);
+        let changed: BTreeSet<Unit> = self.cluster.replace(id, devices).into_iter().collect();
+        let epochs: Vec<Epoch> = self
+            .nodes
+            .get(&id)
+            .map_or_else(Vec::new, |node| node.grants.iter().copied().collect());
+        for epoch in epochs {
+            let Some(holding) = self.grants.get(&epoch) else {
+                continue;
+            };
+            let part = holding.parts.iter().find(|part| part.node == id);
+            let units: Vec<Unit> = part.map_or_else(Vec::new, |part| {
+                part.units.iter().map(|of| of.unit).collect()
+            });
+            let mut there = true;
+            for unit in units {
+                self.cluster.take(id, unit);
+                there &= !changed.contains(&unit) && self.cluster.has(id, unit);
+            }
+            if !there && self.grants.get(&epoch).is_some_and(|of| !of.is_ending()) {
+                self.end_any(epoch, EndReason::DevicesChanged);
+            }
+        }
+    }
+
+    pub(super) fn node_lost(&mut self, id: NodeId) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) else {
+            return;
+        };
+        node.connected = false;
+        node.lost = Some(now);
+        node.strays.clear();
+        node.repeat = None;
+        let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
+        self.update_open(id);
+        for epoch in epochs {
+            let offered = |of: &super::holding::Holding| matches!(of.phase, Phase::Offered { .. });
+            if self.grants.get(&epoch).is_some_and(offered) {
+                self.offer_failed(epoch);
+            }
+        }
+    }
+
+    pub(super) fn drain(&mut self, id: NodeId, draining: bool) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        node.draining = draining;
+        let row = node.row(id);
+        self.store(Change::PutNode(row));
+        self.update_open(id);
+    }
+
+    pub(super) fn forget_node(&mut self, id: NodeId) {
+        let gone = |node: &Node| !node.connected && node.grants.is_empty();
+        if self.nodes.get(&id).is_some_and(gone) {
+            self.nodes.remove(&id);
+            self.awaited.remove(&id);
+            self.cluster.forget(id);
+            self.alarms.set(Alarm::Node(id), None);
+            self.store(Change::DeleteNode(id));
+        }
+    }
+
+    /// A node gets no grant for a while.
+    pub(super) fn distrust(&mut self, id: NodeId) {
+        let until = self.now.after(self.policy.timing.distrust);
+        if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) {
+            node.distrusted = Some(until);
+            self.update_open(id);
+        }
+    }
+
+    /// Opens or closes a node as its state says, and sets its alarm.
+    pub(super) fn update_open(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let open = node.is_open();
+        self.cluster.set_open(id, open);
+        if open {
+            self.chance = true;
+        } else {
+            self.drop_aside_on(id);
+        }
+        self.arm_node(id);
+    }
+
+    /// When a lost node's leases cannot be served any more, by its own clock.
+    fn fenced_at(&self, node: &Node) -> Option<Time> {
+        let timing = &self.policy.timing;
+        let lost = node.lost.filter(|_| !node.grants.is_empty())?;
+        Some(lost.after(timing.autonomy).after(timing.margin))
+    }
+
+    pub(super) fn arm_node(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let due = [node.distrusted, node.repeat, self.fenced_at(node)];
+        let due = due.into_iter().flatten().min();
+        self.alarms.set(Alarm::Node(id), due);
+    }
+
+    pub(super) fn node_due(&mut self, id: NodeId) {
+        let (now, repeat) = (self.now, self.policy.timing.repeat);
+        let Some(fenced) = self.nodes.get(&id).map(|node| self.fenced_at(node)) else {
+            return;
+        };
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        node.distrusted = node.distrusted.filter(|until| *until > now);
+        if node.repeat.is_some_and(|at| at <= now) {
+            node.repeat = (!node.strays.is_empty()).then(|| now.after(repeat));
+            for (lease, epoch) in node.strays.clone() {
+                self.withdraw(id, lease, epoch, None);
+            }
+        }
+        if fenced.is_some_and(|at| at <= now) {
+            let node = self.nodes.get(&id);
+            let epochs: Vec<Epoch> =
+                node.map_or_else(Vec::new, |node| node.grants.iter().copied().collect());
+            for epoch in epochs {
+                self.part_lost(epoch, id);
+            }
+        }
+        self.update_open(id);
+    }
+
+    /// Known nodes had time to come: what does not fit now is refused.
+    pub(super) fn settled(&mut self) {
+        self.settling = false;
+        self.alarms.set(Alarm::Settle, None);
+        self.chance = true;
+    }
+}

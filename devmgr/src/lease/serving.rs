@@ -1,0 +1,326 @@
+//! Who is served when something becomes free.
+//!
+//! 1. The *head*: of the requests that have waited longer than `Timing::patience`, whose client is there,
+//!    that no quota holds back and that open nodes could serve, the one that came first. It is tried first.
+//!    If it asks for several units, and they are not free, units are *set aside* for it: those of the
+//!    open nodes that are free soonest, by the time limits of their leases. Once they are set aside, they go
+//!    to nobody else, but to a lease that is certain to be over before the head could start.
+//! 2. The others by dominant-resource fairness, each user's first request for him. Who does not fit is passed
+//!    over (back-filling): that takes nothing from the head.
+//!
+//! The bound on waiting that follows: let L be the longest time that a lease goes on (its time limit, or
+//! until its holder is done), and G what a node takes to give units back. A request with r older ones
+//! that could be served starts at the latest after `patience + (r + 1) × (L + G)` of the time in which it
+//! may be served: each head starts when the leases on the units set aside for it are over, and nobody who
+//! came later is ever head before it. Invariant: a unit set aside is taken in the cluster while it waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::action::Refusal;
+use super::holding::{Queued, Waiting};
+use super::manager::Manager;
+use super::time::Time;
+use crate::inventory::{Level, NodeId, Unit};
+use crate::policy::queue::Place;
+
+/// Requests of different shape that are tried in vain before the rest waits for the next chance.
+const TRIES: usize = 1000;
+
+/// What is set aside for the head.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Aside {
+    /// The head's place.
+    pub(super) place: Place,
+    /// The units, and whether each is back and waits for the others.
+    units: BTreeMap<(NodeId, Unit), bool>,
+    /// When the last one is back; `None`: a lease on one of them has no time limit.
+    start: Option<Time>,
+}
+
+impl Manager {
+    /// Serves whom it can.
+    pub(super) fn serve(&mut self) {
+        self.offer_again();
+        if !std::mem::take(&mut self.chance) {
+            return;
+        }
+        self.update_totals(false);
+        while let Some(place) = self.find_head() {
+            if !self.try_head(place) {
+                break;
+            }
+        }
+        self.serve_in_order();
+        if !self.settling {
+            self.refuse_held_back();
+        }
+        // What this pass itself has changed gave nobody a new chance.
+        self.chance = false;
+    }
+
+    /// The place of the head, with units set aside for it.
+    fn find_head(&mut self) -> Option<Place> {
+        if let Some(aside) = &self.aside
+            && !self.is_eligible(aside.place)
+        {
+            self.drop_aside();
+        }
+        let overdue: Vec<Place> = {
+            let late = |waiting: &Waiting| waiting.away.is_none() && waiting.overdue <= self.now;
+            let queue = self.queue.iter();
+            queue
+                .take_while(|(_, waiting)| waiting.overdue <= self.now || waiting.away.is_some())
+                .filter(|(_, waiting)| late(waiting))
+                .map(|(place, _)| place)
+                .take(TRIES)
+                .collect()
+        };
+        let head = overdue.into_iter().find(|place| self.is_eligible(*place));
+        if self.aside.as_ref().is_some_and(|of| Some(of.place) != head) {
+            self.drop_aside();
+        }
+        head
+    }
+
+    /// Whether a request could be served if all units of open nodes were free.
+    fn is_eligible(&mut self, place: Place) -> bool {
+        let Some(waiting) = self.queue.get(place).filter(|of| of.away.is_none()) else {
+            return false;
+        };
+        let demand = waiting.demand.clone();
+        let Ok(room) = self.room(&demand) else {
+            return false;
+        };
+        let manner = self.manner(demand.devices.placement(), room.memory);
+        let choice = self.cluster.choose(Level::Open, &demand.devices, manner);
+        choice.is_ok()
+    }
+
+    /// Offers the head what is free and what is set aside for it; else sees that something is.
+    fn try_head(&mut self, place: Place) -> bool {
+        let ready = self.lend_aside();
+        if self.offer_waiting(place).is_ok() {
+            self.aside = None;
+            return true;
+        }
+        self.take_aside(&ready);
+        if self.aside.is_none() {
+            self.set_aside(place);
+        }
+        false
+    }
+
+    /// Sets units aside for a request of several.
+    fn set_aside(&mut self, place: Place) {
+        let Some(waiting) = self.queue.get(place) else {
+            return;
+        };
+        let demand = waiting.demand.clone();
+        // One unit needs no others to wait for: the head is tried before all others whenever one is free.
+        if demand.devices.count() < 2 {
+            return;
+        }
+        let Ok(room) = self.room(&demand) else {
+            return;
+        };
+        let manner = self.manner(demand.devices.placement(), room.memory);
+        let later = self.units_by_end();
+        let units: Vec<_> = later.iter().map(|(_, unit)| *unit).collect();
+        let choice = self.cluster.choose_with(&units, &demand.devices, manner);
+        let Some((_, chosen)) = choice else {
+            return;
+        };
+        let ends: BTreeMap<(NodeId, Unit), Time> =
+            later.into_iter().map(|(end, unit)| (unit, end)).collect();
+        let mut aside = Aside {
+            place,
+            units: BTreeMap::new(),
+            start: Some(self.now),
+        };
+        for of in chosen {
+            let unit = (of.node, of.unit);
+            let ready = self.cluster.take(of.node, of.unit);
+            aside.units.insert(unit, ready);
+            if !ready {
+                let end = ends.get(&unit).copied().filter(|end| *end < Time(u64::MAX));
+                aside.start = aside.start.zip(end).map(|(start, end)| start.max(end));
+            }
+        }
+        self.aside = Some(aside);
+    }
+
+    /// Units in use on open nodes by when their leases end, the soonest first.
+    fn units_by_end(&self) -> Vec<(Time, (NodeId, Unit))> {
+        let mut units = Vec::new();
+        for holding in self.grants.values() {
+            let end = match holding.is_ending() {
+                true => self.now,
+                false => holding.ends.unwrap_or(Time(u64::MAX)),
+            };
+            for part in &holding.parts {
+                let there = part.units.iter().map(|of| (end, (part.node, of.unit)));
+                if part.state != super::holding::PartState::Gone {
+                    units.extend(there);
+                }
+            }
+        }
+        units.sort_unstable();
+        units
+    }
+
+    /// Gives what is set aside and back to the cluster for a moment; which units those are.
+    fn lend_aside(&mut self) -> Vec<(NodeId, Unit)> {
+        let units = self.aside.iter().flat_map(|of| &of.units);
+        let ready: Vec<_> = units
+            .filter(|(_, ready)| **ready)
+            .map(|(unit, _)| *unit)
+            .collect();
+        for (node, unit) in &ready {
+            self.cluster.give(*node, *unit);
+        }
+        ready
+    }
+
+    /// Takes them again; one that a lease has now is not back any more.
+    fn take_aside(&mut self, lent: &[(NodeId, Unit)]) {
+        for (node, unit) in lent {
+            let there = self.cluster.take(*node, *unit);
+            if let Some(aside) = &mut self.aside {
+                aside.units.insert((*node, *unit), there);
+            }
+        }
+    }
+
+    /// Nothing is set aside any more.
+    pub(super) fn drop_aside(&mut self) {
+        self.lend_aside();
+        self.aside = None;
+        self.chance = true;
+    }
+
+    /// The same, if something on this node was.
+    pub(super) fn drop_aside_on(&mut self, node: NodeId) {
+        let on_node = |of: &Aside| of.units.keys().any(|(at, _)| *at == node);
+        if self.aside.as_ref().is_some_and(on_node) {
+            self.drop_aside();
+        }
+    }
+
+    /// A unit is back: for the head, or for all.
+    pub(super) fn unit_back(&mut self, node: NodeId, unit: Unit) {
+        let set_aside = self.aside.as_mut();
+        if let Some(ready) = set_aside.and_then(|of| of.units.get_mut(&(node, unit))) {
+            *ready = true;
+        } else {
+            self.cluster.give(node, unit);
+        }
+    }
+
+    /// Offers to users in the fair order.
+    fn serve_in_order(&mut self) {
+        let mut hopeless = BTreeSet::new();
+        let mut at = None;
+        while let Some(next) = self.queue.next_user(at.as_ref()) {
+            if self.cluster.is_exhausted() && self.aside.is_none() {
+                break;
+            }
+            let place = next.1;
+            at = Some(next);
+            let Some(waiting) = self.queue.get(place) else {
+                continue;
+            };
+            let demand = waiting.demand.clone();
+            if self.aside.as_ref().is_some_and(|of| of.place == place) {
+                continue;
+            }
+            let fits = !hopeless.contains(&demand.devices);
+            let served = match fits {
+                true => self.offer_waiting(place),
+                false => Err(Refusal::NothingFree),
+            };
+            if served == Err(Refusal::NothingFree) && !self.fill_aside(place) && fits {
+                hopeless.insert(demand.devices.clone());
+                if hopeless.len() >= TRIES {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Offers units that are set aside to a request that is over before the head could start.
+    fn fill_aside(&mut self, place: Place) -> bool {
+        let Some(start) = self.aside.as_ref().and_then(|of| of.start) else {
+            return false;
+        };
+        let Some(demand) = self.queue.get(place).map(|of| of.demand.clone()) else {
+            return false;
+        };
+        let timing = &self.policy.timing;
+        let slack = timing.acknowledge.0.saturating_add(timing.repeat.0);
+        let limit = self.room(&demand).ok().and_then(|room| room.limit);
+        let over = limit.map(|limit| self.now.after(limit).0.saturating_add(slack));
+        if over.is_none_or(|over| over > start.0) {
+            return false;
+        }
+        let lent = self.lend_aside();
+        let served = self.offer_waiting(place).is_ok();
+        self.take_aside(&lent);
+        served
+    }
+
+    /// Offers to a request in the queue, which leaves it then.
+    fn offer_waiting(&mut self, place: Place) -> Result<(), Refusal> {
+        let Some(waiting) = self.queue.get(place) else {
+            return Err(Refusal::NothingFree);
+        };
+        let demand = waiting.demand.clone();
+        let queued = Queued {
+            place,
+            since: waiting.since,
+            overdue: waiting.overdue,
+            away: waiting.away,
+            stored: waiting.stored,
+        };
+        self.offer(&demand, Some(queued))?;
+        let aside = self.aside.take();
+        self.dequeue(place);
+        self.aside = aside;
+        Ok(())
+    }
+
+    /// Requests that do not wait were kept only until known nodes had come.
+    fn refuse_held_back(&mut self) {
+        while let Some(place) = self.held_back.pop_first() {
+            let kept = self.queue.get(place).is_some_and(|of| !of.demand.wait);
+            if kept {
+                self.refuse(place, Refusal::NothingFree);
+            }
+        }
+    }
+
+    /// Brings the fair order up to date with the cluster's size, if that has changed enough (or at all).
+    pub(super) fn update_totals(&mut self, exactly: bool) {
+        let (now, before) = (self.cluster.totals(), self.totals);
+        let apart = |now: u64, before: u64| now.abs_diff(before) > before / 8;
+        let enough = apart(now.0, before.0) || apart(now.1, before.1);
+        if now == before || !(exactly || enough) {
+            return;
+        }
+        self.totals = now;
+        let users: Vec<_> = self.queue.users().cloned().collect();
+        for user in users {
+            self.refresh(&user);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Manager {
+    /// Units of a node that are set aside and back.
+    pub(super) fn aside_ready(&self, node: NodeId) -> usize {
+        let units = self.aside.iter().flat_map(|of| &of.units);
+        units
+            .filter(|((at, _), ready)| *at == node && **ready)
+            .count()
+    }
+}

@@ -1,0 +1,194 @@
+//! What must hold after every step, and what must hold in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::holding::{PartState, Phase};
+use super::super::manager::Standing;
+use super::*;
+use crate::inventory::{Level, Manner, Unit};
+use crate::policy::Subject;
+
+impl World {
+    /// No unit in two leases: in the manager's books, in the clients' eyes, and on the nodes (which check
+    /// each grant). Quotas are kept; the books agree with themselves and the store.
+    pub(super) fn check(&self) {
+        self.check_units();
+        self.check_clients();
+        self.check_quotas();
+        self.check_store();
+    }
+
+    fn check_units(&self) {
+        let mut taken: BTreeSet<(NodeId, Unit)> = BTreeSet::new();
+        for (epoch, holding) in &self.manager.grants {
+            assert!(!holding.parts.is_empty());
+            for part in &holding.parts {
+                let node = self.manager.nodes.get(&part.node);
+                let listed = node.is_some_and(|of| of.grants.contains(epoch));
+                assert_eq!(listed, part.state != PartState::Gone, "{epoch:?}");
+                if part.state == PartState::Gone {
+                    continue;
+                }
+                for of in &part.units {
+                    assert!(
+                        taken.insert((part.node, of.unit)),
+                        "{of:?} is in two leases"
+                    );
+                }
+            }
+        }
+        for at in 0..self.nodes.len() {
+            let id = self.nodes[at].id;
+            let held = taken.iter().filter(|(node, _)| *node == id).count();
+            let known: usize = self
+                .manager
+                .cluster
+                .devices(id)
+                .map(|of| of.taken as usize)
+                .sum();
+            let aside = self.manager.aside_ready(id);
+            let devices = self.manager.cluster.devices(id).count();
+            assert!(
+                devices == 0 || held + aside == known,
+                "{id:?}: {held} + {aside} != {known}"
+            );
+        }
+        for (lease, standing) in &self.manager.leases {
+            match standing {
+                Standing::Waiting(place) => {
+                    assert_eq!(
+                        self.manager.queue.get(*place).map(|of| of.demand.lease),
+                        Some(*lease)
+                    );
+                }
+                Standing::Granted(epoch) => assert!(!self.manager.grants[epoch].is_ending()),
+            }
+        }
+    }
+
+    fn check_clients(&self) {
+        let mut held: BTreeMap<(NodeId, Unit), LeaseId> = BTreeMap::new();
+        for (lease, told) in &self.told {
+            let Told::Holds(granted) = told else {
+                continue;
+            };
+            for (node, units) in &granted.units {
+                for unit in units {
+                    let other = held.insert((*node, *unit), *lease);
+                    assert_eq!(other, None, "{unit:?} of {node:?} is also {lease:?}'s");
+                }
+            }
+        }
+        for node in &self.nodes {
+            let mut served = BTreeSet::new();
+            for unit in node.serving.values().flat_map(|of| &of.units) {
+                assert!(served.insert(unit), "{unit:?} is served twice");
+            }
+        }
+    }
+
+    fn check_quotas(&self) {
+        let mut has: BTreeMap<Subject, (u32, u64)> = BTreeMap::new();
+        for holding in self.manager.grants.values() {
+            let known = !matches!(holding.phase, Phase::Ending { reason: None });
+            for part in holding
+                .parts
+                .iter()
+                .filter(|of| of.state != PartState::Gone)
+            {
+                assert_eq!(part.counted, known);
+                if known {
+                    for subject in holding.demand.party.subjects() {
+                        let entry = has.entry(subject).or_default();
+                        entry.0 += part.units.len() as u32;
+                        entry.1 += part.units.iter().map(|of| of.memory).sum::<u64>();
+                    }
+                }
+            }
+        }
+        let ledger = &self.manager.ledger;
+        for (subject, (devices, memory)) in &has {
+            let holdings = ledger.holdings(subject);
+            assert_eq!((holdings.devices, holdings.memory), (*devices, *memory));
+            let Some(quota) = ledger.quota(subject) else {
+                continue;
+            };
+            assert!(
+                quota.devices.is_none_or(|most| *devices <= most),
+                "{subject:?}"
+            );
+            assert!(
+                quota.memory.is_none_or(|most| *memory <= most),
+                "{subject:?}"
+            );
+        }
+        for subject in self.users.values().map(|user| Subject::User(user.clone())) {
+            let Some(most) = ledger.quota(&subject).and_then(|of| of.device_time) else {
+                continue;
+            };
+            let window = self.manager.policy.accounting_window;
+            let used = ledger.used(&subject, self.manager.wall(), window);
+            let promised = ledger.holdings(&subject).promised;
+            assert!(
+                used.0 + promised.0 <= most.0,
+                "{subject:?}: {used:?}, {promised:?}"
+            );
+        }
+    }
+
+    fn check_store(&self) {
+        let live = self.manager.grants.values().filter(|of| of.is_live());
+        let live: BTreeSet<LeaseId> = live.map(|of| of.demand.lease).collect();
+        let stored: BTreeSet<LeaseId> = self.store.leases.keys().copied().collect();
+        assert_eq!(live, stored);
+        for (_, waiting) in self.manager.queue.iter() {
+            let row = self.store.waiting.contains_key(&waiting.demand.lease);
+            assert_eq!(row, waiting.demand.wait);
+        }
+    }
+
+    /// Everything heals, and everyone gives back what he has: then all is free, for ever.
+    pub(super) fn check_in_the_end(mut self) {
+        self.crash = None;
+        for at in 0..self.nodes.len() {
+            let node = self.nodes[at].id;
+            self.event(Event::Drain {
+                node,
+                draining: false,
+            });
+            self.join(at);
+        }
+        self.deliver_all();
+        for (lease, user) in self.users.clone() {
+            self.event(Event::Release { lease, user });
+            self.deliver_all();
+        }
+        for _ in 0..60 {
+            self.pass(Span::seconds(20));
+            self.deliver_all();
+        }
+        let manager = &self.manager;
+        assert!(manager.grants.is_empty(), "{:?}", manager.grants);
+        assert!(manager.queue.is_empty() && manager.leases.is_empty());
+        assert!(self.store.leases.is_empty() && self.store.waiting.is_empty());
+        for node in &self.nodes {
+            assert!(node.serving.is_empty(), "{:?}", node.serving);
+            let known: Vec<_> = manager.cluster.devices(node.id).collect();
+            assert_eq!(known.len(), node.devices.len());
+            assert!(known.iter().all(|of| of.taken == 0));
+        }
+        for user in self.users.values() {
+            let has = manager.ledger.holdings(&Subject::User(user.clone()));
+            assert_eq!(has, Default::default());
+        }
+        let all: usize = self.nodes.iter().map(|of| of.devices.len()).sum();
+        let every = format!("{all}").parse().unwrap();
+        let manner = Manner {
+            placement: Default::default(),
+            assignment: Default::default(),
+            memory: u64::MAX,
+        };
+        let chosen = self.manager.cluster.choose(Level::Free, &every, manner);
+        assert!(chosen.is_ok(), "not all devices can be had again");
+    }
+}

@@ -1,0 +1,238 @@
+//! A small cluster around the machine: nodes that keep the nodes' side of the rules, links that lose, delay
+//! and repeat, clients, a store, and a manager that can be killed at any moment.
+//!
+//! Invariants that hold after every step are in `checks`; `random` drives it.
+
+mod checks;
+mod node;
+mod random;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::inventory::{NodeId, OfferedDevice};
+use crate::policy::UserName;
+use node::{SimNode, ToNode};
+use store::Store;
+
+/// Everything.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct World {
+    pub(super) manager: Manager,
+    pub(super) store: Store,
+    pub(super) time: Time,
+    pub(super) wall: Wall,
+    pub(super) nodes: Vec<SimNode>,
+    /// What clients know: the leases that they were told of, and how they stand.
+    pub(super) told: BTreeMap<LeaseId, Told>,
+    /// Requests that clients know to wait.
+    pub(super) waiting: BTreeSet<LeaseId>,
+    /// Grants that nodes have acknowledged at some time.
+    pub(super) acknowledged: BTreeSet<(NodeId, Epoch)>,
+    pub(super) users: BTreeMap<LeaseId, UserName>,
+    /// The next step's fate.
+    pub(super) crash: Option<Crash>,
+}
+
+/// What a client was told of a lease last.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Told {
+    Holds(Granted),
+    Over,
+}
+
+/// When the manager dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Crash {
+    /// Before anything is stored.
+    BeforeStore,
+    /// After it is stored, before anything is done.
+    BeforeActions,
+}
+
+impl World {
+    pub(super) fn new(nodes: &[Vec<OfferedDevice>], rows: Rows) -> Self {
+        let store = Store::from(rows);
+        let time = Time(1_000_000);
+        let wall = Wall(1_700_000_000_000);
+        let calendar = Calendar { time, wall };
+        let nodes = nodes.iter().enumerate();
+        let mut world = Self {
+            manager: Manager::load(store.rows(), calendar),
+            store,
+            time,
+            wall,
+            nodes: nodes.map(|(at, of)| SimNode::new(at, of.clone())).collect(),
+            told: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            acknowledged: BTreeSet::new(),
+            users: BTreeMap::new(),
+            crash: None,
+        };
+        for at in 0..world.nodes.len() {
+            world.join(at);
+        }
+        world.deliver_all();
+        world
+    }
+
+    /// The machine hears an event; its step is stored and done, unless it dies.
+    pub(super) fn event(&mut self, event: Event) {
+        let step = self.manager.handle(self.time, event);
+        match self.crash.take() {
+            Some(Crash::BeforeStore) => return self.restart(),
+            Some(Crash::BeforeActions) => {
+                self.store.apply(&step.changes);
+                return self.restart();
+            }
+            None => self.store.apply(&step.changes),
+        }
+        for action in step.actions {
+            self.act(action);
+        }
+        self.check();
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Welcome { node, fence } => self.send(node, ToNode::Welcome(fence)),
+            Action::Grant(grant) => self.send(grant.node, ToNode::Grant(grant)),
+            Action::Withdraw {
+                node, lease, epoch, ..
+            } => self.send(node, ToNode::Withdraw(lease, epoch)),
+            Action::Tell { lease, outcome } => self.tell(lease, outcome),
+            Action::Ended { lease, .. } => {
+                self.told.insert(lease, Told::Over);
+                self.waiting.remove(&lease);
+            }
+            Action::Reduced { lease, node } => {
+                if let Some(Told::Holds(granted)) = self.told.get_mut(&lease) {
+                    granted.units.retain(|(of, _)| *of != node);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, lease: LeaseId, outcome: Outcome) {
+        self.waiting.remove(&lease);
+        match outcome {
+            Outcome::Reserved(granted) | Outcome::Leased(granted) => {
+                for (node, _) in &granted.units {
+                    let served = self.acknowledged.contains(&(*node, granted.epoch));
+                    assert!(served, "told of {lease:?} before {node:?} serves it");
+                }
+                self.told.insert(lease, Told::Holds(granted));
+            }
+            Outcome::Ended(_) | Outcome::Unknown | Outcome::Refused(_) => {
+                self.told.insert(lease, Told::Over);
+            }
+            Outcome::Waiting { position, of } => {
+                assert!(1 <= position && position <= of);
+                self.waiting.insert(lease);
+            }
+            Outcome::Offered => {}
+        }
+    }
+
+    fn send(&mut self, node: NodeId, message: ToNode) {
+        let node = self.nodes.iter_mut().find(|of| of.id == node);
+        if let Some(link) = node.and_then(|of| of.link.as_mut()) {
+            link.to_node.push_back(message);
+        }
+    }
+
+    /// The manager is killed and started again; every connection breaks.
+    pub(super) fn restart(&mut self) {
+        let calendar = Calendar {
+            time: self.time,
+            wall: self.wall,
+        };
+        self.manager = Manager::load(self.store.rows(), calendar);
+        for node in &mut self.nodes {
+            node.break_link();
+        }
+        // What the manager decided and could not say any more, clients learn when they renew; until then
+        // it is the nodes that refuse them.
+        for (lease, told) in &mut self.told {
+            match (self.manager.lease(*lease), &mut *told) {
+                (Some(now), Told::Holds(granted)) => granted.units = now.granted.units,
+                _ => *told = Told::Over,
+            }
+        }
+        self.check();
+    }
+
+    /// A node connects.
+    pub(super) fn join(&mut self, at: usize) {
+        if self.nodes[at].link.is_some() {
+            return;
+        }
+        let joined = self.nodes[at].hello();
+        self.event(Event::NodeJoined(joined));
+    }
+
+    /// A node's connection breaks.
+    pub(super) fn lose(&mut self, at: usize) {
+        if self.nodes[at].link.is_some() {
+            self.nodes[at].break_link();
+            let node = self.nodes[at].id;
+            self.event(Event::NodeLost { node });
+        }
+    }
+
+    /// A node reads its next message.
+    pub(super) fn deliver_to_node(&mut self, at: usize) -> bool {
+        let (time, node) = (self.time, &mut self.nodes[at]);
+        let id = node.id;
+        let Some(message) = node.link.as_mut().and_then(|of| of.to_node.pop_front()) else {
+            return false;
+        };
+        if let Some(epoch) = node.hear(message, time) {
+            self.acknowledged.insert((id, epoch));
+        }
+        true
+    }
+
+    /// The manager reads a node's next message.
+    pub(super) fn deliver_to_manager(&mut self, at: usize) -> bool {
+        let link = self.nodes[at].link.as_mut();
+        let Some(event) = link.and_then(|of| of.to_manager.pop_front()) else {
+            return false;
+        };
+        self.event(event);
+        true
+    }
+
+    /// Everything under way arrives.
+    pub(super) fn deliver_all(&mut self) {
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for at in 0..self.nodes.len() {
+                moved |= self.deliver_to_node(at);
+                moved |= self.deliver_to_manager(at);
+            }
+        }
+    }
+
+    /// Time passes, with every tick that the machine asks for.
+    pub(super) fn pass(&mut self, span: Span) {
+        let end = self.time.after(span);
+        while let Some(next) = self.manager.next_deadline().filter(|at| *at <= end) {
+            self.move_to(next.max(self.time));
+            self.event(Event::Tick);
+        }
+        self.move_to(end);
+    }
+
+    /// Time passes, and nobody ticks: the manager was stopped.
+    pub(super) fn move_to(&mut self, time: Time) {
+        let passed = time.since(self.time);
+        self.time = time;
+        self.wall.0 += passed.0;
+        for node in &mut self.nodes {
+            node.time_is(time);
+        }
+    }
+}

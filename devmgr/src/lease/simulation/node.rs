@@ -1,0 +1,193 @@
+//! The nodes' side of the rules.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::super::*;
+use crate::inventory::{NodeId, OfferedDevice, Unit};
+
+/// What a node is told.
+#[derive(Clone, Debug, Hash)]
+pub(super) enum ToNode {
+    Welcome(Epoch),
+    Grant(Grant),
+    Withdraw(LeaseId, Epoch),
+}
+
+/// A connection, with what is under way.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Link {
+    pub(super) to_node: VecDeque<ToNode>,
+    pub(super) to_manager: VecDeque<Event>,
+}
+
+/// A grant that a node serves.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Served {
+    pub(super) lease: LeaseId,
+    pub(super) units: Vec<Unit>,
+    pub(super) ends: Option<Time>,
+    pub(super) sessions: u32,
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(in super::super) struct SimNode {
+    pub(super) id: NodeId,
+    pub(super) devices: Vec<OfferedDevice>,
+    pub(super) link: Option<Link>,
+    pub(super) serving: BTreeMap<Epoch, Served>,
+    /// Grants up to here are void.
+    fence: Epoch,
+    /// Withdrawn ones.
+    void: BTreeSet<Epoch>,
+    /// Messages of earlier connections that still come.
+    late: Vec<ToNode>,
+    /// When the manager was there last.
+    heard: Time,
+    autonomy: Span,
+}
+
+impl SimNode {
+    pub(super) fn new(at: usize, devices: Vec<OfferedDevice>) -> Self {
+        Self {
+            id: NodeId([at as u8 + 1; 16]),
+            devices,
+            link: None,
+            serving: BTreeMap::new(),
+            fence: Epoch(0),
+            void: BTreeSet::new(),
+            late: Vec::new(),
+            heard: Time(0),
+            autonomy: Span(u64::MAX),
+        }
+    }
+
+    pub(super) fn hello(&mut self) -> Joined {
+        self.link = Some(Link::default());
+        let running = self.serving.iter().map(|(epoch, of)| Running {
+            lease: of.lease,
+            epoch: *epoch,
+            sessions: of.sessions,
+        });
+        Joined {
+            node: self.id,
+            name: format!("{:?}", self.id),
+            addresses: Vec::new(),
+            devices: self.devices.clone(),
+            running: running.collect(),
+        }
+    }
+
+    pub(super) fn break_link(&mut self) {
+        if let Some(link) = self.link.take() {
+            let grants = link.to_node.into_iter();
+            self.late
+                .extend(grants.filter(|of| !matches!(of, ToNode::Welcome(_))));
+        }
+    }
+
+    /// The daemon is started anew.
+    pub(super) fn reboot(&mut self) {
+        self.serving.clear();
+        self.void.clear();
+        self.fence = Epoch(0);
+    }
+
+    fn say(&mut self, event: Event) {
+        if let Some(link) = &mut self.link {
+            link.to_manager.push_back(event);
+        }
+    }
+
+    fn word(&self, lease: LeaseId, epoch: Epoch) -> GrantWord {
+        GrantWord {
+            node: self.id,
+            lease,
+            epoch,
+        }
+    }
+
+    /// A message of the manager's; the grant that was acknowledged.
+    pub(super) fn hear(&mut self, message: ToNode, now: Time) -> Option<Epoch> {
+        match message {
+            ToNode::Welcome(fence) => {
+                self.fence = self.fence.max(fence);
+                if let Some(link) = &mut self.link {
+                    link.to_node.extend(self.late.drain(..));
+                }
+                None
+            }
+            ToNode::Withdraw(lease, epoch) => {
+                self.serving.remove(&epoch);
+                self.void.insert(epoch);
+                self.say(Event::Withdrawn(self.word(lease, epoch)));
+                None
+            }
+            ToNode::Grant(grant) => self.grant(grant, now),
+        }
+    }
+
+    fn grant(&mut self, grant: Grant, now: Time) -> Option<Epoch> {
+        let word = self.word(grant.lease, grant.epoch);
+        let again = self.serving.contains_key(&grant.epoch);
+        if !again && (grant.epoch <= self.fence || self.void.contains(&grant.epoch)) {
+            self.say(Event::GrantRefused(word));
+            return None;
+        }
+        let units: Vec<Unit> = grant.units.iter().map(|of| of.unit).collect();
+        if !again {
+            for (epoch, of) in &self.serving {
+                let clash = of.units.iter().any(|unit| units.contains(unit));
+                assert!(
+                    !clash,
+                    "{:?} granted while {epoch:?} is served",
+                    grant.epoch
+                );
+            }
+            self.autonomy = grant.autonomy;
+            let served = Served {
+                lease: grant.lease,
+                units,
+                ends: grant.limit.map(|limit| now.after(limit)),
+                sessions: 0,
+            };
+            self.serving.insert(grant.epoch, served);
+        }
+        self.say(Event::GrantAcknowledged(word));
+        Some(grant.epoch)
+    }
+
+    /// What the node does by its own clock.
+    pub(super) fn time_is(&mut self, now: Time) {
+        if self.link.is_some() {
+            self.heard = now;
+        } else if now.since(self.heard) >= self.autonomy {
+            for epoch in std::mem::take(&mut self.serving).into_keys() {
+                self.void.insert(epoch);
+            }
+        }
+        let over = |of: &Served| of.ends.is_some_and(|ends| ends <= now);
+        let ended: Vec<_> = self
+            .serving
+            .iter()
+            .filter(|(_, of)| over(of))
+            .map(|(epoch, of)| (*epoch, of.lease))
+            .collect();
+        for (epoch, lease) in ended {
+            self.serving.remove(&epoch);
+            self.void.insert(epoch);
+            self.say(Event::Withdrawn(self.word(lease, epoch)));
+        }
+    }
+
+    /// Sessions of a grant, as many as these from now on.
+    pub(super) fn use_grant(&mut self, epoch: Epoch, sessions: u32) {
+        if let Some(served) = self.serving.get_mut(&epoch) {
+            served.sessions = sessions;
+            let of = self.word(self.serving[&epoch].lease, epoch);
+            self.say(Event::Sessions {
+                of,
+                count: sessions,
+            });
+        }
+    }
+}

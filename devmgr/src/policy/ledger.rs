@@ -1,0 +1,318 @@
+//! What each user and group has and has had, held against quotas.
+//!
+//! Three things are counted: units at once, their memory, and time of units in the accounting window.
+//! Of a running lease the whole of its time limit counts from the start, so that no quota is exceeded
+//! later. Invariant: what is added is taken away again by the same amount.
+
+use std::collections::BTreeMap;
+
+use super::{Class, GroupName, Quota, Subject, UserName};
+use crate::lease::change::{Hour, UseRow};
+use crate::lease::time::{Span, Wall};
+
+const HOUR: u64 = 3_600_000;
+
+/// The shortest time limit that a nearly used up quota of device time leaves to a lease.
+const SHORTEST: Span = Span::seconds(60);
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ledger {
+    quotas: BTreeMap<Subject, Quota>,
+    has: BTreeMap<Subject, Holdings>,
+    had: BTreeMap<Subject, BTreeMap<Hour, Span>>,
+}
+
+/// What a subject has now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Holdings {
+    /// Units.
+    pub devices: u32,
+    /// Bytes of their memory.
+    pub memory: u64,
+    /// Time of units that its running leases may still come to, in all.
+    pub promised: Span,
+}
+
+/// Who a lease counts for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Party {
+    /// Its user.
+    pub user: UserName,
+    /// His groups.
+    pub groups: Vec<GroupName>,
+}
+
+impl Party {
+    /// The user, then each group once.
+    pub fn subjects(&self) -> impl Iterator<Item = Subject> + '_ {
+        let first = |at: usize| !self.groups[..at].contains(&self.groups[at]);
+        let groups = (0..self.groups.len()).filter(move |at| first(*at));
+        std::iter::once(Subject::User(self.user.clone()))
+            .chain(groups.map(|at| Subject::Group(self.groups[at].clone())))
+    }
+}
+
+/// Which quota does not allow something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exceeded {
+    /// Units at once.
+    Devices,
+    /// Memory at once.
+    Memory,
+    /// Time of units.
+    Time,
+    /// The class.
+    Class,
+}
+
+/// What quotas leave for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Its time limit.
+    pub limit: Option<Span>,
+}
+
+impl Ledger {
+    /// Sets a quota, or takes it away.
+    pub fn set_quota(&mut self, subject: Subject, quota: Option<Quota>) {
+        match quota {
+            Some(quota) => self.quotas.insert(subject, quota),
+            None => self.quotas.remove(&subject),
+        };
+    }
+
+    /// All quotas.
+    pub fn quotas(&self) -> impl Iterator<Item = (&Subject, &Quota)> {
+        self.quotas.iter()
+    }
+
+    /// The quota that a subject is under, if any.
+    #[must_use]
+    pub fn quota(&self, subject: &Subject) -> Option<&Quota> {
+        let own = self.quotas.get(subject);
+        own.or_else(|| match subject {
+            Subject::User(_) => self.quotas.get(&Subject::EveryUser),
+            _ => None,
+        })
+    }
+
+    /// What a subject has.
+    #[must_use]
+    pub fn holdings(&self, subject: &Subject) -> Holdings {
+        self.has.get(subject).copied().unwrap_or_default()
+    }
+
+    /// The memory that a party may have at all, if `devices` with this time limit could be granted to it at
+    /// some time.
+    ///
+    /// # Errors
+    /// The quota in the way.
+    pub fn conceivable(
+        &self,
+        of: &Party,
+        devices: u32,
+        limit: Option<Span>,
+        class: Class,
+    ) -> Result<u64, Exceeded> {
+        let mut memory = u64::MAX;
+        for subject in of.subjects() {
+            let Some(quota) = self.quota(&subject) else {
+                continue;
+            };
+            let shortest = limit.unwrap_or(SHORTEST).0.saturating_mul(devices.into());
+            if quota.class.is_some_and(|most| class > most) {
+                return Err(Exceeded::Class);
+            }
+            if quota.devices.is_some_and(|most| devices > most) {
+                return Err(Exceeded::Devices);
+            }
+            if quota.device_time.is_some_and(|most| shortest > most.0) {
+                return Err(Exceeded::Time);
+            }
+            memory = memory.min(quota.memory.unwrap_or(u64::MAX));
+        }
+        Ok(memory)
+    }
+
+    /// What quotas leave now for `devices` more with this time limit.
+    ///
+    /// # Errors
+    /// The quota in the way.
+    pub fn room(
+        &self,
+        of: &Party,
+        devices: u32,
+        limit: Option<Span>,
+        now: Wall,
+        window: Span,
+    ) -> Result<Room, Exceeded> {
+        let mut room = Room {
+            memory: u64::MAX,
+            limit,
+        };
+        for subject in of.subjects() {
+            let Some(quota) = self.quota(&subject) else {
+                continue;
+            };
+            let has = self.holdings(&subject);
+            if quota
+                .devices
+                .is_some_and(|most| has.devices.saturating_add(devices) > most)
+            {
+                return Err(Exceeded::Devices);
+            }
+            if let Some(most) = quota.memory {
+                if has.memory >= most {
+                    return Err(Exceeded::Memory);
+                }
+                room.memory = room.memory.min(most - has.memory);
+            }
+            if let Some(most) = quota.device_time {
+                let used = self.used(&subject, now, window).0;
+                let left = most.0.saturating_sub(used).saturating_sub(has.promised.0);
+                let each = Span(left / u64::from(devices.max(1)));
+                match limit {
+                    Some(limit) if limit > each => return Err(Exceeded::Time),
+                    None if each < SHORTEST => return Err(Exceeded::Time),
+                    _ => room.limit = Some(room.limit.unwrap_or(each).min(each)),
+                }
+            }
+        }
+        Ok(room)
+    }
+
+    /// A party has more.
+    pub fn add(&mut self, of: &Party, devices: u32, memory: u64, promised: Span) {
+        for subject in of.subjects() {
+            let has = self.has.entry(subject).or_default();
+            has.devices += devices;
+            has.memory = has.memory.saturating_add(memory);
+            has.promised.0 = has.promised.0.saturating_add(promised.0);
+        }
+    }
+
+    /// A party has less.
+    pub fn remove(&mut self, of: &Party, devices: u32, memory: u64, promised: Span) {
+        for subject in of.subjects() {
+            let Some(has) = self.has.get_mut(&subject) else {
+                continue;
+            };
+            has.devices = has.devices.saturating_sub(devices);
+            has.memory = has.memory.saturating_sub(memory);
+            has.promised.0 = has.promised.0.saturating_sub(promised.0);
+            if *has == Holdings::default() {
+                self.has.remove(&subject);
+            }
+        }
+    }
+
+    /// Writes down that a party used `devices` from `start` to `end`; the rows that changed.
+    pub fn write_down(&mut self, of: &Party, devices: u32, start: Wall, end: Wall) -> Vec<UseRow> {
+        let mut rows = Vec::new();
+        let mut from = start.0;
+        while from < end.0 {
+            let hour = Hour(from / HOUR);
+            let to = end.0.min((hour.0 + 1) * HOUR);
+            let used = (to - from).saturating_mul(u64::from(devices));
+            for subject in of.subjects() {
+                let hours = self.had.entry(subject.clone()).or_default();
+                let all = hours.entry(hour).or_default();
+                all.0 = all.0.saturating_add(used);
+                rows.push(UseRow {
+                    subject,
+                    hour,
+                    used: *all,
+                });
+            }
+            from = to;
+        }
+        rows
+    }
+
+    /// An hour as it was stored.
+    pub fn restore(&mut self, row: UseRow) {
+        let hours = self.had.entry(row.subject).or_default();
+        hours.insert(row.hour, row.used);
+    }
+
+    /// Time of units that a subject has used in the window before `now`; hours count as a whole.
+    #[must_use]
+    pub fn used(&self, subject: &Subject, now: Wall, window: Span) -> Span {
+        let first = Hour(now.0.saturating_sub(window.0) / HOUR);
+        let hours = self.had.get(subject).into_iter();
+        Span(
+            hours
+                .flat_map(|of| of.range(first..))
+                .map(|(_, used)| used.0)
+                .sum(),
+        )
+    }
+
+    /// Forgets hours that are in no window any more; which they were.
+    pub fn forget(&mut self, now: Wall, window: Span) -> Vec<(Subject, Hour)> {
+        let first = Hour(now.0.saturating_sub(window.0) / HOUR);
+        let mut gone = Vec::new();
+        for (subject, hours) in &mut self.had {
+            let kept = hours.split_off(&first);
+            let old = std::mem::replace(hours, kept);
+            gone.extend(old.into_keys().map(|hour| (subject.clone(), hour)));
+        }
+        self.had.retain(|_, hours| !hours.is_empty());
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party() -> Party {
+        Party {
+            user: "ada".into(),
+            groups: vec!["lab".into(), "lab".into()],
+        }
+    }
+
+    #[test]
+    fn a_group_counts_all_its_members_and_each_lease_once() {
+        let mut ledger = Ledger::default();
+        let lab = Subject::Group("lab".into());
+        let quota = Quota {
+            devices: Some(3),
+            ..Quota::default()
+        };
+        ledger.set_quota(lab.clone(), Some(quota));
+        ledger.add(&party(), 2, 10, Span(0));
+        assert_eq!(ledger.holdings(&lab).devices, 2);
+        let room = |devices| ledger.room(&party(), devices, None, Wall(0), Span(0));
+        assert!(room(1).is_ok());
+        assert_eq!(room(2), Err(Exceeded::Devices));
+    }
+
+    #[test]
+    fn device_time_limits_leases_before_they_can_exceed_it() {
+        let mut ledger = Ledger::default();
+        let quota = Quota {
+            device_time: Some(Span(10 * HOUR)),
+            ..Quota::default()
+        };
+        ledger.set_quota(Subject::EveryUser, Some(quota));
+        let window = Span(24 * HOUR);
+        let room = |ledger: &Ledger, limit| ledger.room(&party(), 2, limit, Wall(HOUR), window);
+        let all = room(&ledger, None).map(|of| of.limit);
+        assert_eq!(all, Ok(Some(Span(5 * HOUR))));
+        ledger.add(&party(), 2, 0, Span(8 * HOUR));
+        assert_eq!(room(&ledger, Some(Span(2 * HOUR))), Err(Exceeded::Time));
+        assert!(room(&ledger, Some(Span(HOUR))).is_ok());
+        ledger.remove(&party(), 2, 0, Span(8 * HOUR));
+        let rows = ledger.write_down(&party(), 2, Wall(HOUR / 2), Wall(2 * HOUR));
+        assert_eq!(rows.len(), 4);
+        let user = Subject::User("ada".into());
+        assert_eq!(ledger.used(&user, Wall(2 * HOUR), window), Span(3 * HOUR));
+        assert_eq!(ledger.used(&user, Wall(25 * HOUR), window), Span(2 * HOUR));
+        assert_eq!(ledger.forget(Wall(25 * HOUR), window).len(), 2);
+    }
+}

@@ -1,0 +1,161 @@
+//! Waiting requests: in the order in which they came, and by user in the fair order.
+//!
+//! Each user's first request stands for him; the rest of his come after it, whatever they ask for.
+//! Requests whose client is away keep their place but stand for nobody. Invariant: the fair order has
+//! exactly the users with a request whose client is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::UserName;
+use super::fairness::Share;
+
+/// A place in the order of arrival; the lowest came first.
+pub type Place = u64;
+
+/// Waiting requests, each with an entry `E` of whoever keeps the queue.
+#[derive(Clone, Debug, Hash)]
+pub struct Queue<E> {
+    entries: BTreeMap<Place, Slot<E>>,
+    present: BTreeMap<UserName, BTreeSet<Place>>,
+    order: BTreeSet<(Share, Place, UserName)>,
+    keys: BTreeMap<UserName, (Share, Place)>,
+    next: Place,
+}
+
+#[derive(Clone, Debug, Hash)]
+struct Slot<E> {
+    user: UserName,
+    entry: E,
+}
+
+impl<E> Default for Queue<E> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            present: BTreeMap::new(),
+            order: BTreeSet::new(),
+            keys: BTreeMap::new(),
+            next: 1,
+        }
+    }
+}
+
+impl<E> Queue<E> {
+    /// A place behind all that were ever given.
+    pub fn new_place(&mut self) -> Place {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Puts a request at its place.
+    pub fn insert(&mut self, place: Place, user: UserName, entry: E) {
+        self.next = self.next.max(place.saturating_add(1));
+        self.entries.insert(place, Slot { user, entry });
+    }
+
+    /// Takes a request out.
+    pub fn remove(&mut self, place: Place) -> Option<E> {
+        self.set_present(place, false);
+        self.entries.remove(&place).map(|slot| slot.entry)
+    }
+
+    /// Says whether a request's client is there. Call [`Self::refresh`] for its user then.
+    pub fn set_present(&mut self, place: Place, is: bool) {
+        let Some(slot) = self.entries.get(&place) else {
+            return;
+        };
+        let places = self.present.entry(slot.user.clone()).or_default();
+        if is {
+            places.insert(place);
+        } else {
+            places.remove(&place);
+        }
+        if places.is_empty() {
+            self.present.remove(&slot.user);
+        }
+    }
+
+    /// A request.
+    #[must_use]
+    pub fn get(&self, place: Place) -> Option<&E> {
+        self.entries.get(&place).map(|slot| &slot.entry)
+    }
+
+    /// A request, to be changed.
+    pub fn get_mut(&mut self, place: Place) -> Option<&mut E> {
+        self.entries.get_mut(&place).map(|slot| &mut slot.entry)
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// All requests in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = (Place, &E)> {
+        self.entries
+            .iter()
+            .map(|(place, slot)| (*place, &slot.entry))
+    }
+
+    /// All requests in the order in which they came, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Place, &mut E)> {
+        let entries = self.entries.iter_mut();
+        entries.map(|(place, slot)| (*place, &mut slot.entry))
+    }
+
+    /// How many came before this place.
+    #[must_use]
+    pub fn before(&self, place: Place) -> usize {
+        if self
+            .entries
+            .last_key_value()
+            .is_some_and(|(last, _)| *last <= place)
+        {
+            return self.entries.len() - usize::from(self.entries.contains_key(&place));
+        }
+        self.entries.range(..place).count()
+    }
+
+    /// The first request of a user whose client is there.
+    #[must_use]
+    pub fn first_of(&self, user: &UserName) -> Option<Place> {
+        self.present.get(user)?.first().copied()
+    }
+
+    /// Users with a request whose client is there.
+    pub fn users(&self) -> impl Iterator<Item = &UserName> {
+        self.present.keys()
+    }
+
+    /// Puts a user where he belongs now; `share` is asked for his first request.
+    pub fn refresh(&mut self, user: &UserName, share: impl FnOnce(&E) -> Share) {
+        if let Some((share, place)) = self.keys.remove(user) {
+            self.order.remove(&(share, place, user.clone()));
+        }
+        let Some(place) = self.first_of(user) else {
+            return;
+        };
+        let share = share(&self.entries[&place].entry);
+        self.keys.insert(user.clone(), (share, place));
+        self.order.insert((share, place, user.clone()));
+    }
+
+    /// The next user behind `after` in the fair order.
+    #[must_use]
+    pub fn next_user(
+        &self,
+        after: Option<&(Share, Place, UserName)>,
+    ) -> Option<(Share, Place, UserName)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let start = after.map_or(Unbounded, Excluded);
+        self.order.range((start, Unbounded)).next().cloned()
+    }
+}
