@@ -14,6 +14,7 @@
 pub mod action;
 mod alarm;
 pub mod change;
+mod ending;
 pub mod event;
 mod grants;
 mod holding;

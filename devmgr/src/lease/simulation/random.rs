@@ -296,7 +296,7 @@ impl World {
             Op::Replug(_) => {
                 let node = &mut self.nodes[at];
                 let last = node.devices.len() as u32 - 1;
-                let gpu = node.devices.len() % 2 == 0;
+                let gpu = node.devices.len().is_multiple_of(2);
                 node.devices.pop();
                 node.devices.push(device(last, gpu, 8, 1));
                 if node.link.is_some() {
