@@ -70,14 +70,16 @@ impl Nodes {
             .transpose()?;
         let mut daemons = Vec::with_capacity(count);
         for node in 0..count {
-            let variable = match &driver {
-                Driver::Fake(config) => ("FAKE_OPENCL_CONFIG", config.display().to_string()),
-                Driver::Native { devices, .. } => (
+            let variables = match &driver {
+                Driver::Fake(config) => ["FAKE_OPENCL_CONFIG", "CAUSEWAYD_SANDBOX_READ"]
+                    .map(|name| (name, config.display().to_string()))
+                    .to_vec(),
+                Driver::Native { devices, .. } => vec![(
                     "CUDA_VISIBLE_DEVICES",
                     (node % (*devices).max(1)).to_string(),
-                ),
+                )],
             };
-            daemons.push(build.daemon_with(vendors.as_deref(), &[variable])?);
+            daemons.push(build.daemon_with(vendors.as_deref(), &variables)?);
         }
         Ok(Nodes {
             build,

@@ -7,6 +7,7 @@
 //! - [`bulk`]: bulk bytes between sockets and devices.
 //! - [`build_cache`]: programs that were built before.
 //! - [`config`]: flags and file, validated.
+//! - [`confinement`]: what a worker process is to give up; [`driver_files`]: where the drivers are found.
 //! - [`handover`]: what supervisor and worker say to each other.
 //! - [`sys`]: the few system calls that nobody wraps safely.
 //!
@@ -20,9 +21,12 @@
 pub mod build_cache;
 pub mod bulk;
 pub mod config;
+pub mod confinement;
+pub mod driver_files;
 pub mod handover;
 mod held;
 pub mod runtime;
+pub mod scratch;
 pub mod supervisor;
 pub mod sys;
 pub mod worker;

@@ -2,9 +2,14 @@
 //!
 //! What it is not: no policy. Invariant: the only `unsafe` of the daemon outside `runtime` and `bulk`.
 
+use std::ffi::CString;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// The first file descriptor that systemd passes.
 const FIRST_PASSED: i32 = 3;
@@ -112,6 +117,85 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
+/// Has the runtime tell when a descriptor of ours is readable.
+///
+/// # Errors
+/// What the system says.
+pub fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an owned descriptor is the same until it is dropped, and the value that is returned owns it.
+    let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+    registered.map_err(|error| error.into_parts().1)
+}
+
+/// The number of a user, and of its group; `None`: there is no such user.
+///
+/// # Errors
+/// What the system says, when it cannot look.
+pub fn user(name: &str) -> io::Result<Option<(u32, u32)>> {
+    let name = CString::new(name)?;
+    look_up(|buffer, length| {
+        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: the name ends in NUL, the buffer has the length that is said, and the other two are ours to
+        // be written. Nothing of the buffer is used after it.
+        let code = unsafe {
+            libc::getpwnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer,
+                length,
+                &raw mut found,
+            )
+        };
+        // SAFETY: not null means that the entry has been written, and points to it.
+        let entry = unsafe { found.as_ref() };
+        (code, entry.map(|entry| (entry.pw_uid, entry.pw_gid)))
+    })
+}
+
+/// The number of a group; `None`: there is no such group.
+///
+/// # Errors
+/// As [`user`].
+pub fn group(name: &str) -> io::Result<Option<u32>> {
+    let name = CString::new(name)?;
+    look_up(|buffer, length| {
+        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: as for users.
+        let code = unsafe {
+            libc::getgrnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer,
+                length,
+                &raw mut found,
+            )
+        };
+        // SAFETY: as for users.
+        let entry = unsafe { found.as_ref() };
+        (code, entry.map(|entry| entry.gr_gid))
+    })
+}
+
+/// Asks the user database with buffers of more and more bytes: a group may have many members.
+fn look_up<T>(
+    mut ask: impl FnMut(*mut libc::c_char, usize) -> (libc::c_int, Option<T>),
+) -> io::Result<Option<T>> {
+    const MOST: usize = 16 << 20;
+    let mut buffer: Vec<libc::c_char> = vec![0; 1 << 10];
+    loop {
+        match ask(buffer.as_mut_ptr(), buffer.len()) {
+            (0, found) => return Ok(found),
+            (libc::ERANGE, _) if buffer.len() < MOST => buffer.resize(4 * buffer.len(), 0),
+            (libc::EINTR, _) => {}
+            // So some databases say that there is none.
+            (libc::ENOENT | libc::ESRCH, _) => return Ok(None),
+            (error, _) => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
 /// Ends the process at once: no destructors, no `atexit` handlers of a driver, no flush.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit has no preconditions and does not return.
@@ -121,6 +205,14 @@ pub fn exit_now(code: i32) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn root_is_known_and_nobody_of_no_name() {
+        assert_eq!(user("root").unwrap(), Some((0, 0)));
+        assert_eq!(group("root").unwrap(), Some(0));
+        assert_eq!(user("no such user").unwrap(), None);
+        assert_eq!(group("no such group").unwrap(), None);
+    }
 
     #[test]
     fn this_machine_has_a_loopback_address() {

@@ -178,14 +178,16 @@ fn what_a_killed_daemon_left_goes_with_the_next_start() {
     let daemon = place.daemon_that_compiles();
     drop(daemon);
     let left = |place: &Place| {
-        let mut folder = std::fs::read_dir(place.path("cache")).unwrap();
+        let mut folder = std::fs::read_dir(place.path("tmp")).unwrap();
         folder.next().unwrap().unwrap().path()
     };
     let before = left(&place);
-    let _daemon = place.daemon(ON, &[]);
+    let temporary = place.path("tmp");
+    let _daemon = place.daemon(ON, &[("TMPDIR", temporary.to_str().unwrap())]);
     assert_eq!(
-        (count(place.path("cache")), count(place.path("tmp"))),
-        (1, 0)
+        (count(place.path("cache")), count(&temporary)),
+        (0, 1),
+        "the folder of this one's processes"
     );
     assert_ne!(left(&place), before);
 }

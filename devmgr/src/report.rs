@@ -27,6 +27,8 @@ pub struct NodeReport {
     pub devices: Vec<DeviceReport>,
     /// What is wrong with it; empty if nothing.
     pub problems: Vec<String>,
+    /// What is less safe on it than it could be.
+    pub remarks: Vec<String>,
 }
 
 /// A device.
@@ -63,11 +65,13 @@ fn node(found: Discovered) -> NodeReport {
         daemon_version: None,
         devices: Vec::new(),
         problems: Vec::new(),
+        remarks: Vec::new(),
     };
     match found.inventory {
         Ok(inventory) => {
             report.daemon_version = Some(inventory.daemon_version.clone());
             report.problems.clone_from(&inventory.problems);
+            report.remarks.clone_from(&inventory.remarks);
             report.devices = inventory
                 .platforms
                 .iter()

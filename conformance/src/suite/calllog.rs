@@ -163,6 +163,7 @@ impl Bench {
                 "FAKE_OPENCL_LOG",
                 logs.join("node.%p").display().to_string(),
             ),
+            ("CAUSEWAYD_SANDBOX_WRITE", logs.display().to_string()),
         ];
         let over = sides.over(driver, &variables)?;
         Ok(over.map(|sides| Self {

@@ -17,10 +17,9 @@
 //! ask for an entry learns that somebody has built that text); today all sessions have the same one.
 //! The directory is the daemon's own (0700, no links followed); what lies there is nevertheless read as
 //! hostile: limits before allocation, a checksum, and a driver's refusal is a build, not an error.
-//! What this does not stop: as long as workers run as the daemon's own user, one that was taken over can
-//! write to the directory itself, as to the drivers' caches. Those are on wherever a driver has one, so this
-//! one is too: it opens no way that was closed. Whoever serves people that do not trust each other switches
-//! both off until workers have users of their own; then nothing here has to change.
+//! Workers cannot reach the directory themselves: it is outside of their sandbox (`worker::confine`), and they
+//! get entries as open files. Where the sandbox is off, or the kernel has no Landlock, only users of their own
+//! keep them away; the daemon says so.
 //!
 //! Why a second build: drivers give binaries away late and dearly. PoCL compiles every kernel once more
 //! for it (0.15 s each), under a lock of the program that the session's own calls need as well.
@@ -41,7 +40,6 @@ pub mod index;
 pub mod job;
 pub mod key;
 pub mod pocl;
-pub mod scratch;
 pub mod stamp;
 pub mod store;
 
@@ -50,7 +48,6 @@ pub use entry::{Broken, Entry};
 pub use failures::Failures;
 pub use job::Job;
 pub use key::{Identity, Key, Owner};
-pub use scratch::Scratch;
 pub use stamp::Stamp;
 pub use store::Store;
 

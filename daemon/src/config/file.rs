@@ -39,6 +39,9 @@ pub struct Table {
     /// `[inventory]`.
     #[serde(default)]
     pub inventory: Inventory,
+    /// `[sandbox]`.
+    #[serde(default)]
+    pub sandbox: Sandbox,
     /// `[build_cache]`.
     #[serde(default)]
     pub build_cache: BuildCache,
@@ -68,6 +71,12 @@ pub struct Sessions {
     pub host_memory: Option<u64>,
     /// Bulk connections of one session.
     pub bulk_connections: Option<Spanned<u32>>,
+    /// The user that sessions' processes have.
+    pub user: Option<String>,
+    /// The numbers of users, `FIRST-LAST`, of which each process has one.
+    pub uid_range: Option<Spanned<String>>,
+    /// Groups that either of them has as well.
+    pub groups: Option<Vec<String>>,
 }
 
 /// What strangers may have.
@@ -102,6 +111,26 @@ pub struct Heartbeat {
 pub struct Inventory {
     /// Seconds after which a probing worker is given up.
     pub probe_time_limit: Option<Spanned<u32>>,
+}
+
+/// What sessions' processes may reach.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sandbox {
+    /// Whether there is one.
+    pub enabled: Option<bool>,
+    /// Whether to go on without it where drivers show devices only then.
+    pub fall_back: Option<bool>,
+    /// More to read and run.
+    pub read: Option<Vec<Spanned<PathBuf>>>,
+    /// More to write.
+    pub write: Option<Vec<Spanned<PathBuf>>>,
+    /// Where processes have their folders.
+    pub directory: Option<Spanned<PathBuf>>,
+    /// `shared` or `private`.
+    pub driver_caches: Option<Spanned<String>>,
+    /// TCP ports that they may connect to.
+    pub connect_ports: Option<Vec<u16>>,
 }
 
 /// Programs that were built before.

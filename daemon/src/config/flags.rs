@@ -57,6 +57,28 @@ pub struct Flags {
     #[arg(long, value_name = "BYTES", env = "CAUSEWAYD_BUILD_CACHE_SIZE")]
     pub build_cache_size: Option<u64>,
 
+    /// Let sessions' processes read and run what is in DIR as well (may be given several times)
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "CAUSEWAYD_SANDBOX_READ",
+        value_delimiter = ':'
+    )]
+    pub sandbox_read: Vec<PathBuf>,
+
+    /// Let them write there as well
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "CAUSEWAYD_SANDBOX_WRITE",
+        value_delimiter = ':'
+    )]
+    pub sandbox_write: Vec<PathBuf>,
+
+    /// Let sessions' processes reach all that their user may
+    #[arg(long)]
+    pub no_sandbox: bool,
+
     /// Serve one session over the socket on descriptor 0
     #[arg(long, hide = true)]
     pub internal_worker: bool,

@@ -14,6 +14,7 @@ use toml::Spanned;
 use super::address::{Advertised, BadAdvertised, parse_advertised};
 use super::file::{self, ConfigFile};
 use super::flags::Flags;
+use super::sandbox::{self, SandboxSettings, WorkerUser};
 
 /// Everything the daemon was told, checked.
 #[derive(Clone, Debug)]
@@ -38,6 +39,10 @@ pub struct Settings {
     pub inventory: InventorySettings,
     /// Programs that were built before.
     pub build_cache: BuildCacheSettings,
+    /// What sessions' processes may reach.
+    pub sandbox: SandboxSettings,
+    /// Whose they are.
+    pub worker_user: WorkerUser,
 }
 
 /// What clients may have.
@@ -55,6 +60,20 @@ pub struct SessionSettings {
     pub limits: SessionLimits,
     /// Bulk connections of one session.
     pub bulk_connections: u32,
+}
+
+impl SessionSettings {
+    /// Processes at once that compile for the build cache.
+    pub const COMPILING: u32 = 3;
+    /// Those that were killed and are inside a driver that does not let go.
+    const STUCK: u32 = 4;
+
+    /// Worker processes at once, of all kinds: one lists the devices, some compile, and spare ones whose
+    /// drivers have changed end while others start.
+    #[must_use]
+    pub fn processes(&self) -> u32 {
+        self.limit + 2 * self.spare_workers + 1 + Self::COMPILING + Self::STUCK
+    }
 }
 
 /// What one session may take of its node.
@@ -166,6 +185,7 @@ impl Settings {
     /// As there.
     pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
         let table = &file.table;
+        let sessions = sessions(flags, file)?;
         let settings = Settings {
             listen: listen(flags, file)?,
             advertise: advertise(flags, file)?,
@@ -176,7 +196,7 @@ impl Settings {
                 .or_else(|| table.name.clone())
                 .unwrap_or_else(host_name),
             logging: logging(flags, file)?,
-            sessions: sessions(flags, file)?,
+            sessions,
             handshakes: handshakes(file)?,
             heartbeat: heartbeat(file)?,
             inventory: InventorySettings {
@@ -188,6 +208,8 @@ impl Settings {
                 )?)),
             },
             build_cache: build_cache(flags, file),
+            sandbox: sandbox::sandbox(flags, file)?,
+            worker_user: sandbox::worker_user(file, sessions.processes())?,
         };
         for address in &settings.listen {
             settings.check_exposure(address)?;

@@ -49,10 +49,11 @@ const SETTINGS: [&str; 12] = [
     "LD_",
 ];
 /// These only say where their caches lie.
-const PLACES: [&str; 4] = [
+const PLACES: [&str; 5] = [
     "POCL_CACHE_DIR",
     "CUDA_CACHE_PATH",
     "CUDA_CACHE_MAXSIZE",
+    "NEO_CACHE_DIR",
     "OCL_ICD_VENDORS",
 ];
 

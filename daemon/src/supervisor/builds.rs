@@ -19,13 +19,13 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::compiling::{Compiling, NotCompiled, aside};
+use super::compiling::{Compiling, NotCompiled};
+use super::process::Processes;
 use super::worker::Worker;
 use crate::build_cache::store::{Name, Unusable};
-use crate::build_cache::{Failures, Key, Owner, Scratch, Store};
-use crate::config::BuildCacheSettings;
+use crate::build_cache::{Failures, Key, Owner, Store};
+use crate::config::{BuildCacheSettings, SessionSettings};
 use crate::handover::ToWorker;
-use causeway_serving::logging::Logging;
 
 /// Questions that wait for the directory; a worker whose question finds no place builds.
 const QUESTIONS: usize = 256;
@@ -34,10 +34,10 @@ const JOBS: usize = 32;
 /// A compiling worker that has not ended by then is slow: another one may start.
 const SLOW_AFTER: Duration = Duration::from_secs(15);
 /// Compiling workers at a time, all but one of them slow.
-const COMPILING: usize = 3;
+const COMPILING: usize = SessionSettings::COMPILING as usize;
 /// Builds that are remembered as failed.
 const FAILURES: usize = 4096;
-/// For a compiling worker that was killed, and the removal of its files, when the daemon ends.
+/// For a compiling worker that was killed, when the daemon ends.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// The way to the cache; ends with the daemon.
@@ -105,10 +105,10 @@ pub(super) struct Teacher {
 }
 
 impl Teacher {
-    /// Ends a compiling worker that is at work, and removes its files.
+    /// Ends a compiling worker that is at work.
     pub(super) async fn end(self) {
         drop(self.until);
-        // What cannot be removed in time is removed by the next daemon.
+        // One that does not end in time ends with the daemon.
         let _ = tokio::time::timeout(END_WITHIN, self.task).await;
     }
 }
@@ -118,12 +118,11 @@ impl Builds {
     pub(super) fn start(
         settings: &BuildCacheSettings,
         host_memory: u64,
-        logging: &Logging,
+        processes: &Processes,
     ) -> Option<(Builds, Teacher)> {
         let folder = settings.folder.as_ref().filter(|_| settings.size > 0)?;
         let open = || -> Result<(Builds, Teacher), Unusable> {
             let store = Store::open(folder, settings.size)?;
-            let scratch = Scratch::open(folder)?;
             tracing::info!(
                 folder = %folder.display(),
                 entries = store.len(),
@@ -137,7 +136,7 @@ impl Builds {
                 .spawn(move || Directory::new(store, teach).serve(&asked))?;
             let builds = Builds(ask);
             let (until, ended) = watch::channel(());
-            let compiling = Compiling::new(scratch, host_memory, logging, ended);
+            let compiling = Compiling::new(host_memory, processes.clone(), ended);
             let task = tokio::spawn(learn(builds.clone(), lessons, compiling));
             Ok((builds, Teacher { until, task }))
         };
@@ -340,12 +339,6 @@ async fn learn(
         }
     }
     while running.join_next().await.is_some() {}
-    // Its folder goes beside the loop: a disk may be slow.
-    let _ = aside(move || {
-        drop(compiling);
-        Ok(())
-    })
-    .await;
 }
 
 /// Has one build made, and what came out kept.

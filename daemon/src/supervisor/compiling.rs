@@ -14,16 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use causeway_serving::logging::Logging;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::process::Child;
 use tokio::sync::watch;
 
-use super::process::{self, Role};
+use super::process::{self, Process, Processes, Role};
 use crate::build_cache::job::JOB_SEALS;
-use crate::build_cache::scratch::Folder;
-use crate::build_cache::{Broken, Job, Key, Scratch, entry, pocl};
+use crate::build_cache::{Broken, Job, Key, entry};
 
 /// For a compiling worker.
 const COMPILE_WITHIN: Duration = Duration::from_secs(300);
@@ -35,9 +32,8 @@ const STUCK: usize = 4;
 /// What it takes to compile.
 #[derive(Clone)]
 pub(super) struct Compiling {
-    scratch: Arc<Scratch>,
     host_memory: u64,
-    logging: Logging,
+    processes: Processes,
     /// Killed, and not gone.
     stuck: Arc<AtomicUsize>,
     /// Closed when the daemon ends.
@@ -64,17 +60,15 @@ pub(super) enum NotCompiled {
 }
 
 impl Compiling {
-    /// Compiles in `scratch`, with so many bytes of memory a worker, until `ended` is closed.
+    /// Compiles with so many bytes of memory a worker, until `ended` is closed.
     pub(super) fn new(
-        scratch: Scratch,
         host_memory: u64,
-        logging: &Logging,
+        processes: Processes,
         ended: watch::Receiver<()>,
     ) -> Compiling {
         Compiling {
-            scratch: Arc::new(scratch),
             host_memory,
-            logging: logging.clone(),
+            processes,
             stuck: Arc::default(),
             ended,
         }
@@ -90,33 +84,20 @@ impl Compiling {
         if self.stuck.load(Ordering::Relaxed) >= STUCK {
             return Err(NotCompiled::Stuck);
         }
-        let scratch = Arc::clone(&self.scratch);
-        let (job, folder) = aside(move || Ok((read(job)?, scratch.job()?))).await?;
-        let compiled = self.compile_in(&folder, &job).await;
-        // Checked beside the loop as well: an entry may be long.
-        aside(move || {
-            drop(folder);
-            Ok(())
-        })
-        .await?;
-        let bytes = compiled?;
+        let job = aside(move || read(job)).await?;
+        let bytes = self.build(&job).await?;
         if bytes.is_empty() {
             return Err(NotCompiled::Nothing);
         }
+        // Checked beside the loop as well: an entry may be long.
         let (key, bytes) = aside(move || Ok((entry::key_of(&bytes), bytes))).await?;
         Ok((key?, bytes))
     }
 
-    async fn compile_in(&mut self, folder: &Folder, job: &[u8]) -> Result<Vec<u8>, NotCompiled> {
+    async fn build(&mut self, job: &[u8]) -> Result<Vec<u8>, NotCompiled> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let usual = pocl::folder(&|name| std::env::var_os(name));
-        let variables = [
-            (pocl::FOLDER, folder.path().as_os_str()),
-            (pocl::USUAL, &usual),
-        ];
-        let mut child =
-            process::start_with(Role::Compiler, theirs.into(), &self.logging, &variables)?;
+        let mut process = self.processes.start(Role::Compiler, theirs.into())?;
         let host_memory = self.host_memory;
         let talk = async {
             let mut ours = UnixStream::from_std(ours)?;
@@ -126,7 +107,7 @@ impl Compiling {
             let mut bytes = Vec::new();
             let most = entry::MAX_ENTRY as u64 + 1;
             ours.take(most).read_to_end(&mut bytes).await?;
-            Ok((bytes, child.wait().await?))
+            Ok((bytes, process.wait().await?))
         };
         let talked: Result<(Vec<u8>, ExitStatus), NotCompiled> = tokio::select! {
             talked = tokio::time::timeout(COMPILE_WITHIN, talk) => {
@@ -135,7 +116,7 @@ impl Compiling {
             _ = self.ended.changed() => Err(NotCompiled::Ended),
         };
         if talked.is_err() {
-            self.end(child).await;
+            self.end(process).await;
         }
         let (bytes, status) = talked?;
         if status.success() {
@@ -146,9 +127,9 @@ impl Compiling {
     }
 
     /// Kills one and reaps it, if need be later: nobody else does.
-    async fn end(&self, mut child: Child) {
-        process::kill(&child);
-        if tokio::time::timeout(GONE_WITHIN, child.wait())
+    async fn end(&self, mut process: Process) {
+        process.kill();
+        if tokio::time::timeout(GONE_WITHIN, process.wait())
             .await
             .is_ok()
         {
@@ -158,7 +139,7 @@ impl Compiling {
         let stuck = Arc::clone(&self.stuck);
         stuck.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
-            let _ = child.wait().await;
+            let _ = process.wait().await;
             stuck.fetch_sub(1, Ordering::Relaxed);
         });
     }

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const VENDORS: &str = "/etc/OpenCL/vendors";
+use crate::driver_files;
 
 /// Stands for the state of every file by which loaders find drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,22 +16,16 @@ pub(super) struct Fingerprint(u64);
 impl Fingerprint {
     /// As it is now.
     pub(super) fn now() -> Fingerprint {
-        Fingerprint::of(&places())
+        Fingerprint::of(&driver_files::places(&|name| std::env::var_os(name)))
     }
 
     fn of(places: &[PathBuf]) -> Fingerprint {
         let mut hasher = DefaultHasher::new();
         for place in places {
             look(place, &mut hasher);
-            let mut entries: Vec<_> = std::fs::read_dir(place)
-                .into_iter()
-                .flatten()
-                .filter_map(|entry| Some(entry.ok()?.path()))
-                .collect();
-            entries.sort();
-            for entry in entries {
+            for entry in driver_files::entries(place) {
                 look(&entry, &mut hasher);
-                if let Some(library) = library(&entry) {
+                if let Some(library) = driver_files::library(&entry) {
                     look(&library, &mut hasher);
                 }
             }
@@ -40,36 +34,11 @@ impl Fingerprint {
     }
 }
 
-/// Where ocl-icd and the Khronos loader look.
-fn places() -> Vec<PathBuf> {
-    let variable = |name| {
-        std::env::var_os(name)
-            .map(|value| std::env::split_paths(&value).collect::<Vec<_>>())
-            .unwrap_or_default()
-    };
-    let mut places = vec![PathBuf::from(VENDORS)];
-    for name in ["OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH"] {
-        places.extend(variable(name));
-    }
-    places
-}
-
 fn look(path: &Path, hasher: &mut DefaultHasher) {
     path.hash(hasher);
     if let Ok(found) = std::fs::metadata(path) {
         (found.ino(), found.size(), found.mtime(), found.mtime_nsec()).hash(hasher);
     }
-}
-
-/// The driver that an `.icd` file names by a full path.
-fn library(icd: &Path) -> Option<PathBuf> {
-    // A name that is no text is no path of a driver; a huge file is no `.icd` file.
-    if std::fs::metadata(icd).ok()?.len() > 4096 {
-        return None;
-    }
-    let text = std::fs::read_to_string(icd).ok()?;
-    let path = Path::new(text.lines().next()?.trim());
-    path.is_absolute().then(|| path.to_owned())
 }
 
 #[cfg(test)]

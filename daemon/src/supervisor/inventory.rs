@@ -16,9 +16,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use super::drivers::Fingerprint;
-use super::process::{self, Role};
+use super::process::{self, Processes, Role};
 use crate::config::InventorySettings;
-use causeway_serving::logging::Logging;
+use crate::driver_files;
 
 /// Bytes of a probe's answer.
 const MAX_ANSWER: u64 = 16 << 20;
@@ -28,14 +28,14 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// What is known of the node's devices.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// `platforms`, `problems` and `generation`; the rest is the service's.
+    /// `platforms`, `problems`, `remarks` and `generation`; the rest is the service's.
     pub(super) inventory: Inventory,
 }
 
 /// The cache.
 pub(super) struct InventoryCache {
     settings: InventorySettings,
-    logging: Logging,
+    processes: Processes,
     /// Held while a probe runs, so that all who ask meanwhile get its answer.
     state: tokio::sync::Mutex<Option<Cached>>,
     latest: parking_lot::Mutex<Arc<Known>>,
@@ -55,10 +55,10 @@ impl Cached {
 }
 
 impl InventoryCache {
-    pub(super) fn new(settings: InventorySettings, logging: Logging) -> InventoryCache {
+    pub(super) fn new(settings: InventorySettings, processes: Processes) -> InventoryCache {
         InventoryCache {
             settings,
-            logging,
+            processes,
             state: tokio::sync::Mutex::default(),
             latest: parking_lot::Mutex::default(),
         }
@@ -73,17 +73,12 @@ impl InventoryCache {
         {
             return (Arc::clone(&cached.known), false);
         }
-        let (inventory, failed) = match self.probe().await {
-            Ok(inventory) => (inventory, false),
-            Err(error) => {
-                tracing::error!(%error, "the node's OpenCL could not be asked");
-                let inventory = Inventory {
-                    problems: vec![error.to_string()],
-                    ..Inventory::default()
-                };
-                (inventory, true)
-            }
-        };
+        let Asked {
+            mut inventory,
+            failed,
+            fell_back,
+        } = self.ask().await;
+        inventory.remarks.extend(self.processes.cells().remarks());
         let known = Arc::new(Known {
             inventory: with_generation(inventory),
         });
@@ -96,9 +91,9 @@ impl InventoryCache {
             fingerprint,
             retry_at: failed.then(|| Instant::now() + RETRY_AFTER),
         });
-        *self.latest.lock() = Arc::clone(&known);
-        log(&known.inventory);
-        (known, changed)
+        let before = std::mem::replace(&mut *self.latest.lock(), Arc::clone(&known));
+        log(&known.inventory, &before.inventory.remarks);
+        (known, changed || fell_back)
     }
 
     /// What was known last, without asking anybody.
@@ -106,10 +101,68 @@ impl InventoryCache {
         Arc::clone(&self.latest.lock())
     }
 
-    async fn probe(&self) -> Result<Inventory, ProbeFailed> {
+    /// Has the devices listed. Where drivers may be missing, it is seen whether the sandbox keeps them away.
+    async fn ask(&self) -> Asked {
+        let closed = self.processes.cells().are_closed();
+        let mut asked = match self.probe(Role::Probe).await {
+            Ok(inventory) => Asked {
+                inventory,
+                failed: false,
+                fell_back: false,
+            },
+            Err(error) => {
+                tracing::error!(%error, "the node's OpenCL could not be asked");
+                Asked {
+                    inventory: Inventory {
+                        problems: vec![error.to_string()],
+                        ..Inventory::default()
+                    },
+                    failed: true,
+                    fell_back: false,
+                }
+            }
+        };
+        let drivers = driver_files::count(&|name| std::env::var_os(name));
+        if closed
+            && may_miss_drivers(&asked.inventory, drivers)
+            && let Ok(open) = self.probe(Role::Trial).await
+        {
+            self.compare(&mut asked, open);
+        }
+        asked
+    }
+
+    /// What to do about devices that are there outside of the sandbox only.
+    fn compare(&self, asked: &mut Asked, open: Inventory) {
+        let mut kept_away = names(&open);
+        for name in names(&asked.inventory) {
+            if let Some(at) = kept_away.iter().position(|other| *other == name) {
+                kept_away.swap_remove(at);
+            }
+        }
+        if kept_away.is_empty() {
+            return;
+        }
+        let cells = self.processes.cells();
+        if cells.may_fall_back() {
+            cells.fall_back();
+            asked.inventory = open;
+            asked.failed = false;
+            asked.fell_back = true;
+        } else {
+            asked.inventory.problems.push(format!(
+                "the sandbox of sessions' processes keeps devices away: {}. Say in daemon.toml what their driver \
+                 needs ([sandbox] read, write), or go on without a sandbox where it is in the way ([sandbox] \
+                 fall_back = true)",
+                kept_away.join(", ")
+            ));
+        }
+    }
+
+    async fn probe(&self, role: Role) -> Result<Inventory, ProbeFailed> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut child = process::start(Role::Probe, theirs.into(), &self.logging)?;
+        let mut process = self.processes.start(role, theirs.into())?;
         let limit = self.settings.probe_time_limit;
         let answer = async {
             let mut bytes = Vec::new();
@@ -118,15 +171,15 @@ impl InventoryCache {
             if bytes.len() as u64 > MAX_ANSWER {
                 return Err(ProbeFailed::TooLong);
             }
-            Ok((bytes, child.wait().await?))
+            Ok((bytes, process.wait().await?))
         };
         let answered = tokio::time::timeout(limit, answer)
             .await
             .unwrap_or(Err(ProbeFailed::TooSlow(limit)));
         if answered.is_err() {
-            process::kill(&child);
+            process.kill();
             // Reaped here, so that a failed probe leaves nothing behind.
-            let _ = child.wait().await;
+            let _ = process.wait().await;
         }
         let (bytes, status) = answered?;
         if !status.success() {
@@ -139,6 +192,42 @@ impl InventoryCache {
         }
         Ok(Inventory::decode(&bytes[..])?)
     }
+}
+
+/// What came of asking.
+struct Asked {
+    inventory: Inventory,
+    /// There was no answer; one is asked for again.
+    failed: bool,
+    /// It is the answer from outside of the sandbox, which is off from now on.
+    fell_back: bool,
+}
+
+/// Whether a driver that the loaders are told of may not have come up. Most have a platform each.
+fn may_miss_drivers(inventory: &Inventory, drivers: usize) -> bool {
+    let platforms = &inventory.platforms;
+    drivers > 0
+        && (platforms.len() < drivers
+            || platforms.iter().any(|platform| platform.devices.is_empty())
+            || !inventory.problems.is_empty())
+}
+
+/// The devices' names, as far as they tell them.
+fn names(inventory: &Inventory) -> Vec<String> {
+    const CL_DEVICE_NAME: u32 = 0x102B;
+    let devices = inventory.platforms.iter().flat_map(|p| &p.devices);
+    devices
+        .map(|device| {
+            let answer = device
+                .info
+                .iter()
+                .find(|answer| answer.name == CL_DEVICE_NAME);
+            let text = answer.map_or(&[][..], |answer| &answer.value[..]);
+            String::from_utf8_lossy(text)
+                .trim_end_matches('\0')
+                .to_owned()
+        })
+        .collect()
 }
 
 /// The probing worker gave no answer.
@@ -169,11 +258,15 @@ fn with_generation(mut inventory: Inventory) -> Inventory {
     inventory
 }
 
-fn log(inventory: &Inventory) {
+/// Remarks that were made `before` are not made again.
+fn log(inventory: &Inventory, before: &[String]) {
     let devices: usize = inventory.platforms.iter().map(|p| p.devices.len()).sum();
     tracing::info!(platforms = inventory.platforms.len(), devices, "inventory");
     for problem in &inventory.problems {
         tracing::warn!(problem, "the node's OpenCL");
+    }
+    for remark in inventory.remarks.iter().filter(|r| !before.contains(r)) {
+        tracing::warn!("{remark}");
     }
 }
 

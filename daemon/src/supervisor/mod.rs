@@ -11,6 +11,7 @@
 mod accept;
 mod admission;
 mod builds;
+mod cells;
 mod compiling;
 mod drivers;
 mod inventory;
@@ -35,7 +36,9 @@ use crate::config::{BadSettings, Settings};
 use crate::sys;
 use admission::Admission;
 use builds::Builds;
+use cells::{Cells, NoCells};
 use inventory::InventoryCache;
+use process::Processes;
 use workers::Workers;
 
 /// The daemon cannot start.
@@ -52,6 +55,9 @@ pub enum CannotStart {
     /// A listener passed by the service manager is not to be served.
     #[error(transparent)]
     Settings(#[from] BadSettings),
+    /// There is no place, or no user, for the workers.
+    #[error(transparent)]
+    Cells(#[from] NoCells),
     /// Something of the system's.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -90,10 +96,13 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         .collect::<Result<Vec<_>, _>>()?;
     let uuid = uuid::Uuid::new_v4();
     let (place, local) = listen::place(&uuid).unzip();
+    let strangers = !addresses.iter().all(causeway_serving::is_loopback);
+    let cells = Cells::open(settings.sandbox.clone(), &settings.worker_user, strangers)?;
+    let processes = Processes::new(settings.logging.clone(), cells);
     let (builds, teacher) = Builds::start(
         &settings.build_cache,
         settings.sessions.limits.host_memory,
-        &settings.logging,
+        &processes,
     )
     .unzip();
     let supervisor = Arc::new(Supervisor {
@@ -106,13 +115,13 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
             settings.handshakes.control,
             settings.handshakes.control_per_peer,
         ),
-        inventory: InventoryCache::new(settings.inventory, settings.logging.clone()),
+        inventory: InventoryCache::new(settings.inventory, processes.clone()),
         workers: Workers::new(
             settings.sessions,
             settings.heartbeat,
             settings.inventory.probe_time_limit,
             builds,
-            settings.logging.clone(),
+            processes,
         ),
         settings,
     });

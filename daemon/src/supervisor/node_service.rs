@@ -134,6 +134,7 @@ impl Node for NodeService {
     ) -> Result<Response<NodeStatus>, Status> {
         self.check_version(request.get_ref().wire_version)?;
         let counts = self.0.workers.counts();
+        let known = self.0.inventory.latest();
         let count = |n| u32::try_from(n).unwrap_or(u32::MAX);
         Ok(Response::new(NodeStatus {
             node_name: self.0.settings.name.clone(),
@@ -143,7 +144,7 @@ impl Node for NodeService {
             session_limit: self.0.settings.sessions.limit,
             spare_workers: count(counts.spares),
             draining: counts.draining,
-            problems: self.0.inventory.latest().inventory.problems.clone(),
+            problems: known.inventory.problems.clone(),
         }))
     }
 }

@@ -1,14 +1,16 @@
 //! Starting a process of our own binary, and how one ended.
 
-use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 
 use causeway_proto::RECURSION_GUARD;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
+use super::cells::{Cell, Cells};
+use crate::sys;
 use causeway_serving::logging::Logging;
 
 /// What the process is to be.
@@ -18,68 +20,116 @@ pub(super) enum Role {
     Worker,
     /// Lists the devices.
     Probe,
+    /// Lists them outside of the sandbox, to see whether it keeps any away.
+    Trial,
     /// Builds a program for the build cache.
     Compiler,
 }
 
-/// Starts one: `channel` is its descriptor 0, standard output goes nowhere, standard error is the
-/// daemon's log. It leads a process group, so that a driver's helpers can be ended with it, and the
-/// terminal's Ctrl-C reaches the daemon alone.
-///
-/// # Errors
-/// What the system says.
-pub(super) fn start(role: Role, channel: OwnedFd, logging: &Logging) -> std::io::Result<Child> {
-    start_with(role, channel, logging, &[])
+/// Starts processes.
+#[derive(Clone)]
+pub(super) struct Processes {
+    logging: Logging,
+    cells: Cells,
 }
 
-/// The same with variables of its own.
-///
-/// # Errors
-/// What the system says.
-pub(super) fn start_with(
-    role: Role,
-    channel: OwnedFd,
-    logging: &Logging,
-    variables: &[(&str, &OsStr)],
-) -> std::io::Result<Child> {
-    let flag = match role {
-        Role::Worker => "--internal-worker",
-        Role::Probe => "--internal-probe",
-        Role::Compiler => "--internal-compile",
-    };
-    // Even when the binary on disk was replaced, this is the same one.
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("causewayd")
-        .arg(flag)
-        .env(RECURSION_GUARD, "1")
-        .envs(logging.environment())
-        .envs(variables.iter().copied())
-        .stdin(Stdio::from(channel))
-        .stdout(Stdio::null())
-        .process_group(0)
-        .kill_on_drop(true);
-    for private in [
-        "NOTIFY_SOCKET",
-        "LISTEN_FDS",
-        "LISTEN_PID",
-        "LISTEN_FDNAMES",
-    ] {
-        command.env_remove(private);
+impl Processes {
+    pub(super) fn new(logging: Logging, cells: Cells) -> Processes {
+        Processes { logging, cells }
     }
-    command.spawn()
+
+    /// Where they live.
+    pub(super) fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    /// Starts one: `channel` is its descriptor 0, standard output goes nowhere, standard error is the
+    /// daemon's log. It leads a process group, so that a driver's helpers can be ended with it, and the
+    /// terminal's Ctrl-C reaches the daemon alone.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn start(&self, role: Role, channel: OwnedFd) -> std::io::Result<Process> {
+        let flag = match role {
+            Role::Worker => "--internal-worker",
+            Role::Probe | Role::Trial => "--internal-probe",
+            Role::Compiler => "--internal-compile",
+        };
+        let cell = self.cells.cell()?;
+        // Even when the binary on disk was replaced, this is the same one.
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("causewayd")
+            .arg(flag)
+            .env(RECURSION_GUARD, "1")
+            .envs(self.logging.environment())
+            .stdin(Stdio::from(channel))
+            .stdout(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true);
+        for (name, value) in cell.environment(role).map_err(std::io::Error::other)? {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        for private in [
+            "NOTIFY_SOCKET",
+            "LISTEN_FDS",
+            "LISTEN_PID",
+            "LISTEN_FDNAMES",
+        ] {
+            command.env_remove(private);
+        }
+        let child = command.spawn()?;
+        let exited = pid(&child).and_then(|pid| {
+            // A kernel without it leaves what a driver started to end by itself.
+            let opened = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK).ok()?;
+            sys::readable(opened).ok()
+        });
+        Ok(Process {
+            child,
+            exited,
+            _cell: cell,
+        })
+    }
 }
 
-/// Ends a child that has not been waited for, and what it started.
-pub(super) fn kill(child: &Child) {
-    let pid = child
-        .id()
-        .and_then(|id| i32::try_from(id).ok())
-        .and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        // It may have ended by itself in this moment.
-        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+/// One that has not been reaped; it is killed when its value goes.
+pub(super) struct Process {
+    child: Child,
+    /// Readable once it has ended, before it is reaped.
+    exited: Option<AsyncFd<OwnedFd>>,
+    _cell: Cell,
+}
+
+impl Process {
+    /// Waits for its end, and ends what it has left behind in its process group. Can be given up and called
+    /// again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        if let Some(exited) = &self.exited {
+            // Not reaped yet, so the group's number is nobody else's.
+            exited.readable().await?.retain_ready();
+            self.kill();
+        }
+        self.child.wait().await
     }
+
+    /// Ends it, and what it started, unless it has been waited for.
+    pub(super) fn kill(&self) {
+        if let Some(pid) = pid(&self.child) {
+            // It may have ended by itself in this moment.
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    let id = child.id().and_then(|id| i32::try_from(id).ok());
+    id.and_then(Pid::from_raw)
 }
 
 /// In words: what a log or a problem report says of an end.

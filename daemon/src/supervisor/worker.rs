@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
-use tokio::process::Child;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
-use super::process::{self, Role};
+use super::process::{Process, Processes, Role};
 use crate::handover::{self, ToSupervisor, ToWorker};
-use causeway_serving::logging::Logging;
 
 /// For a worker that was told to leave. It may be inside a driver that does not return.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
@@ -41,16 +39,16 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts the process. Whoever gets the child must [`watch`](Worker::watch) it.
+    /// Starts the process. Whoever gets it must [`watch`](Worker::watch) it.
     pub(super) fn start(
         serial: u64,
-        logging: &Logging,
+        processes: &Processes,
         builds: Option<Builds>,
-    ) -> io::Result<(Arc<Worker>, Child)> {
+    ) -> io::Result<(Arc<Worker>, Process)> {
         let (ours, theirs) = handover::pair()?;
         // tokio knows no SOCK_SEQPACKET; a datagram socket is the same to it: messages and readiness.
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
-        let child = process::start(Role::Worker, theirs, logging)?;
+        let process = processes.start(Role::Worker, theirs)?;
         let worker = Worker {
             serial,
             channel,
@@ -59,7 +57,7 @@ impl Worker {
             asked_more: Notify::new(),
             builds,
         };
-        Ok((Arc::new(worker), child))
+        Ok((Arc::new(worker), process))
     }
 
     /// Whether it has loaded OpenCL.
@@ -97,12 +95,12 @@ impl Worker {
     }
 
     /// Stays with the process until it has ended; does to it what was asked.
-    pub(super) async fn watch(self: &Arc<Worker>, mut child: Child) -> io::Result<ExitStatus> {
+    pub(super) async fn watch(self: &Arc<Worker>, mut process: Process) -> io::Result<ExitStatus> {
         let mut speaks = true;
         let mut deadline = None;
         loop {
             tokio::select! {
-                status = child.wait() => return status,
+                status = process.wait() => return status,
                 message = self.receive(), if speaks => match message {
                     Ok(Some(message)) => self.hear(message),
                     Ok(None) => speaks = false,
@@ -120,11 +118,11 @@ impl Worker {
                         speaks = false;
                         deadline.get_or_insert(tokio::time::Instant::now() + LEAVE_WITHIN);
                     }
-                    Asked::ToDie => process::kill(&child),
+                    Asked::ToDie => process.kill(),
                 },
                 () = until(deadline) => {
                     tracing::warn!(worker = self.serial, "a worker does not leave, it is killed");
-                    process::kill(&child);
+                    process.kill();
                     deadline = None;
                 }
             }

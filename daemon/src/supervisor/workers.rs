@@ -16,11 +16,10 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
-use super::process;
+use super::process::{self, Processes};
 use super::worker::{Asked, Worker};
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, ToWorker};
-use causeway_serving::logging::Logging;
 
 /// After a spare worker died on its own: its driver would do it again.
 const SPARE_BACKOFF: Duration = Duration::from_secs(10);
@@ -39,7 +38,7 @@ struct Shared {
     heartbeat: Heartbeat,
     load_limit: Duration,
     builds: Option<Builds>,
-    logging: Logging,
+    processes: Processes,
     state: Mutex<State>,
     /// A worker was reaped.
     reaped: Notify,
@@ -91,14 +90,14 @@ impl Workers {
         heartbeat: Heartbeat,
         load_limit: Duration,
         builds: Option<Builds>,
-        logging: Logging,
+        processes: Processes,
     ) -> Workers {
         Workers(Arc::new(Shared {
             sessions,
             heartbeat,
             load_limit,
             builds,
-            logging,
+            processes,
             state: Mutex::default(),
             reaped: Notify::new(),
         }))
@@ -308,13 +307,13 @@ impl Workers {
     fn start(&self, state: &mut State) -> std::io::Result<Arc<Worker>> {
         state.last_serial += 1;
         let serial = state.last_serial;
-        let (worker, child) = Worker::start(serial, &self.0.logging, self.0.builds.clone())?;
+        let (worker, process) = Worker::start(serial, &self.0.processes, self.0.builds.clone())?;
         state.alive.insert(serial, Arc::clone(&worker));
         let workers = self.clone();
         tokio::spawn({
             let worker = Arc::clone(&worker);
             async move {
-                let status = worker.watch(child).await;
+                let status = worker.watch(process).await;
                 workers.reap(&worker, status);
             }
         });

@@ -23,7 +23,7 @@ const LIMIT: usize = 8;
 /// The process's `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    let Some(mut channel) = errand::start("a compiling worker") else {
+    let Some((mut channel, _)) = errand::start("a compiling worker") else {
         return ExitCode::FAILURE;
     };
     let entry = match receive(&mut channel) {

@@ -11,13 +11,16 @@ use super::confine;
 use crate::sys;
 use causeway_serving::logging::Logging;
 
-/// Starts `worker` ("a probing worker"): confined, with its channel to the supervisor. None, with a line in the
-/// log, when that is impossible.
-pub(super) fn start(worker: &str) -> Option<UnixStream> {
+/// Starts `worker` ("a probing worker"): confined, with its channel to the supervisor and what the kernel lacks
+/// of the confinement. None, with a line in the log, when that is impossible.
+pub(super) fn start(worker: &str) -> Option<(UnixStream, Vec<String>)> {
     Logging::inherited().start();
-    let channel = confine::confine().and_then(|()| confine::take_channel());
-    match channel {
-        Ok(channel) => Some(UnixStream::from(channel)),
+    let begin = || -> Result<_, confine::NotConfined> {
+        let lacking = confine::confine()?;
+        Ok((UnixStream::from(confine::take_channel()?), lacking))
+    };
+    match begin() {
+        Ok(begun) => Some(begun),
         Err(error) => {
             tracing::error!(%error, "{worker} cannot start");
             None

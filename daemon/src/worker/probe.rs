@@ -14,13 +14,14 @@ use crate::runtime;
 /// The process's `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    let Some(channel) = errand::start("a probing worker") else {
+    let Some((channel, lacking)) = errand::start("a probing worker") else {
         return ExitCode::FAILURE;
     };
     let probed = runtime::probe();
     let answer = Inventory {
         platforms: probed.platforms,
         problems: probed.problems,
+        remarks: lacking,
         ..Inventory::default()
     };
     errand::answer(channel, &answer.encode_to_vec(), "the inventory")

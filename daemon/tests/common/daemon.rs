@@ -55,11 +55,29 @@ impl Daemon {
     }
 
     fn run(listen: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
-        let mut child = Process::new(env!("CARGO_BIN_EXE_causewayd"))
-            .args(["--listen", listen, "--spare-workers", "0"])
-            .args(arguments)
+        let mut program = Process::new(env!("CARGO_BIN_EXE_causewayd"));
+        program
             // What a test builds is no other test's affair, nor the user's.
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
+            // Where the fake driver's settings and logs are.
+            .env("CAUSEWAYD_SANDBOX_WRITE", std::env::temp_dir());
+        Daemon::start_by(program, listen, arguments, environment)
+    }
+
+    /// By a command that becomes the daemon, with nothing that its command does not say.
+    pub fn by(program: Process, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
+        Daemon::start_by(program, LOOPBACK, arguments, environment)
+    }
+
+    fn start_by(
+        mut program: Process,
+        listen: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Daemon {
+        let mut child = program
+            .args(["--listen", listen, "--spare-workers", "0"])
+            .args(arguments)
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
@@ -79,6 +97,11 @@ impl Daemon {
             address,
             vendors: None,
         }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn inventory(&self) -> Inventory {
@@ -116,14 +139,20 @@ impl Drop for Daemon {
 impl Session {
     /// The process that serves this session: the daemon's child that is a worker.
     pub fn worker(&self) -> u32 {
+        let workers = self.workers();
+        assert_eq!(workers.len(), 1, "one session, one worker: {workers:?}");
+        workers[0]
+    }
+
+    /// The processes that serve its daemon's sessions.
+    pub fn workers(&self) -> Vec<u32> {
         let mut children = children_of(self.daemon);
         // Others list devices, or build for the cache.
         children.retain(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&line).contains("--internal-worker")
         });
-        assert_eq!(children.len(), 1, "one session, one worker: {children:?}");
-        children[0]
+        children
     }
 }
 

@@ -14,6 +14,7 @@ mod loss;
 mod network_cut;
 mod probing;
 mod samples;
+mod sandboxed_drivers;
 mod secret;
 mod silence;
 mod support;

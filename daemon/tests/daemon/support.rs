@@ -81,7 +81,10 @@ impl Setup {
         assert!(driver.exists(), "{}", driver.display());
         let icd = setup.folder().join("vendors/fake.icd");
         std::fs::write(icd, format!("{}\n", driver.display())).unwrap();
-        setup.env("FAKE_OPENCL_CONFIG", control)
+        let folder = setup.folder().to_owned();
+        setup
+            .env("FAKE_OPENCL_CONFIG", control)
+            .env("CAUSEWAYD_SANDBOX_READ", folder)
     }
 
     /// Adds to the configuration file.

@@ -88,7 +88,9 @@ impl Node {
             command
                 .env("OCL_ICD_VENDORS", format!("{}/", vendors.display()))
                 .env("FAKE_OPENCL_CONFIG", dir.join("settings.toml"))
-                .env("FAKE_OPENCL_LOG", dir.join("calls-%p"));
+                .env("FAKE_OPENCL_LOG", dir.join("calls-%p"))
+                // Where nodes meet, too.
+                .env("CAUSEWAYD_SANDBOX_WRITE", dir.parent().unwrap_or(&dir));
         }
         let mut child = command
             .stdout(Stdio::piped())

@@ -85,6 +85,7 @@ impl Daemon {
             .args(flags)
             .env("OCL_ICD_VENDORS", &vendors)
             .env("FAKE_OPENCL_CONFIG", &control)
+            .env("CAUSEWAYD_SANDBOX_READ", folder.path())
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .env_remove("OCL_ICD_FILENAMES")
             .envs(environment.iter().copied())

@@ -31,6 +31,9 @@ pub struct Inventory {
     /// host:port where other nodes may reach this one, the likeliest first
     #[prost(string, repeated, tag = "8")]
     pub peer_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// what is less safe on the node than it could be, for people
+    #[prost(string, repeated, tag = "9")]
+    pub remarks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A native platform; its index in Inventory.platforms names it on the wire.
 #[allow(clippy::all)]

@@ -46,7 +46,12 @@ const TIDY_UP: Duration = Duration::from_millis(500);
 pub fn main() -> ExitCode {
     Logging::inherited().start();
     end_on_panic();
-    match confine::confine().and_then(|()| confine::take_channel()) {
+    let begin = || -> Result<OwnedFd, confine::NotConfined> {
+        // What the kernel lacks of it, the probing worker has told.
+        confine::confine()?;
+        Ok(confine::take_channel()?)
+    };
+    match begin() {
         Ok(channel) => serve(channel),
         Err(error) => {
             tracing::error!(%error, "a worker cannot start");

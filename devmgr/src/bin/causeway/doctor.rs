@@ -282,6 +282,13 @@ fn nodes(settings: &Settings) -> Vec<Finding> {
                     format!("this side is {ours}; the wire agrees, but keep both the same"),
                 )
             });
+            findings.extend(node.remarks.into_iter().map(|remark| {
+                Finding::note(
+                    "node's sandbox",
+                    format!("{}: {remark}", node.address),
+                    "SECURITY.md says what that means; on the node, see [sandbox] in daemon.toml",
+                )
+            }));
             findings.extend(node.problems.into_iter().map(|problem| {
                 Finding::problem(
                     "node's own OpenCL",

@@ -1,10 +1,11 @@
-//! Where compiling workers' drivers put their files: one folder a daemon, in the cache's directory.
+//! Folders for worker processes: one for each, in one of the daemon's.
 //!
 //! A daemon holds a lock on its folder as long as it lives, and removes the folder at its end. One that
 //! was killed cannot: whoever opens the same directory next finds the folder without a lock and removes
-//! it. What it is not: it holds nothing that is ever read again.
+//! it. What it is not: nothing in it is ever read again.
 //!
-//! Invariant: a folder is removed by the daemon that made it, or after that one's death.
+//! Invariant: a folder is removed by the daemon that made it, or after that one's death by one of the same
+//! user.
 #![forbid(unsafe_code)]
 
 use std::fs::{DirBuilder, File};
@@ -15,37 +16,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-/// Names of daemons' folders begin so; no entry's does.
-const PREFIX: &str = "scratch-";
+/// Names of daemons' folders begin so.
+const PREFIX: &str = "causewayd-";
 /// Somebody who cleans up can take a new folder for one without a daemon; not as often as this.
 const ATTEMPTS: usize = 16;
+/// Workers of other users pass through it to their own; nobody lists it.
+const SHARED: u32 = 0o711;
+const OWN: u32 = 0o700;
 
 /// This daemon's folder; goes with its value.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    jobs: AtomicU64,
+    last: AtomicU64,
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes one in `cache`, and removes those of daemons that are no more.
+    /// Makes one in `parent`, and removes those of daemons that are no more.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(cache: &Path) -> io::Result<Scratch> {
+    pub fn open(parent: &Path) -> io::Result<Scratch> {
         // Drivers get it as a setting, and may look at it from elsewhere.
-        let cache = std::path::absolute(cache)?;
-        remove_left(&cache)?;
+        let parent = std::path::absolute(parent)?;
+        remove_left(&parent)?;
         for _ in 0..ATTEMPTS {
-            let path = cache.join(format!("{PREFIX}{:016x}", rand::random::<u64>()));
-            DirBuilder::new().mode(0o700).create(&path)?;
+            let path = parent.join(format!("{PREFIX}{:016x}", rand::random::<u64>()));
+            // A name that is there already, whoever made it, is an error.
+            DirBuilder::new().mode(SHARED).create(&path)?;
             if let Some(lock) = lock(&path)
                 && is_at(&lock, &path)
             {
+                // Whatever the umask left of it.
+                rustix::fs::fchmod(&lock, Mode::from_raw_mode(SHARED))?;
                 return Ok(Scratch {
                     path,
-                    jobs: AtomicU64::new(0),
+                    last: AtomicU64::new(0),
                     _lock: lock,
                 });
             }
@@ -53,14 +60,14 @@ impl Scratch {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// A folder for one job.
+    /// A folder for one process.
     ///
     /// # Errors
     /// What the system says.
-    pub fn job(&self) -> io::Result<Folder> {
-        let number = self.jobs.fetch_add(1, Ordering::Relaxed);
+    pub fn folder(&self) -> io::Result<Folder> {
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
         let path = self.path.join(number.to_string());
-        DirBuilder::new().mode(0o700).create(&path)?;
+        DirBuilder::new().mode(OWN).create(&path)?;
         Ok(Folder(path))
     }
 }
@@ -71,7 +78,7 @@ impl Drop for Scratch {
     }
 }
 
-/// For one compiling worker; goes with its value.
+/// For one process; goes with its value.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -90,8 +97,8 @@ impl Drop for Folder {
 }
 
 /// Removes what daemons that are no more have left.
-fn remove_left(cache: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(cache)? {
+fn remove_left(parent: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(parent)? {
         let entry = entry?;
         let ours = entry
             .file_name()
@@ -105,12 +112,14 @@ fn remove_left(cache: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The lock on a folder, if nobody has it.
+/// The lock on a folder of this user's, if nobody has it.
 fn lock(path: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    // Where everybody may make folders, one of such a name may be anybody's.
+    let own = folder.metadata().ok()?.uid() == rustix::process::geteuid().as_raw();
     flock(&folder, FlockOperation::NonBlockingLockExclusive).ok()?;
-    Some(folder)
+    own.then_some(folder)
 }
 
 /// Whether the path leads to this very folder.
@@ -135,43 +144,46 @@ fn remove(folder: &Path) {
 mod tests {
     use super::*;
 
-    fn count(cache: &Path) -> usize {
-        std::fs::read_dir(cache).unwrap().count()
+    fn count(parent: &Path) -> usize {
+        std::fs::read_dir(parent).unwrap().count()
     }
 
     #[test]
-    fn a_folder_goes_with_its_daemon_and_a_job_with_its_end() {
-        let cache = tempfile::tempdir().unwrap();
-        let one = Scratch::open(cache.path()).unwrap();
-        let job = one.job().unwrap();
-        std::fs::write(job.path().join("file"), "x").unwrap();
+    fn a_folder_goes_with_its_daemon_and_a_process_with_its_end() {
+        let parent = tempfile::tempdir().unwrap();
+        let one = Scratch::open(parent.path()).unwrap();
+        let own = one.folder().unwrap();
+        std::fs::write(own.path().join("file"), "x").unwrap();
         // Another daemon of the same directory leaves it alone.
-        let other = Scratch::open(cache.path()).unwrap();
-        assert_eq!(count(cache.path()), 2);
-        assert!(job.path().join("file").exists());
-        let path = job.path().to_owned();
-        drop(job);
+        let other = Scratch::open(parent.path()).unwrap();
+        assert_eq!(count(parent.path()), 2);
+        assert!(own.path().join("file").exists());
+        let path = own.path().to_owned();
+        drop(own);
         assert!(!path.exists() && path.parent().unwrap().exists());
         drop((one, other));
-        assert_eq!(count(cache.path()), 0);
+        assert_eq!(count(parent.path()), 0);
     }
 
     #[test]
     fn what_a_killed_daemon_left_is_removed() {
-        let cache = tempfile::tempdir().unwrap();
-        let left = cache.path().join(format!("{PREFIX}0123456789abcdef/7"));
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join(format!("{PREFIX}0123456789abcdef/7"));
         std::fs::create_dir_all(&left).unwrap();
         std::fs::write(left.join("file"), "x").unwrap();
         // Neither what lies behind a link, nor what has another name.
         let elsewhere = tempfile::tempdir().unwrap();
         std::fs::write(elsewhere.path().join("kept"), "x").unwrap();
-        std::os::unix::fs::symlink(elsewhere.path(), cache.path().join(format!("{PREFIX}link")))
-            .unwrap();
-        std::fs::create_dir(cache.path().join("another")).unwrap();
-        let scratch = Scratch::open(cache.path()).unwrap();
+        std::os::unix::fs::symlink(
+            elsewhere.path(),
+            parent.path().join(format!("{PREFIX}link")),
+        )
+        .unwrap();
+        std::fs::create_dir(parent.path().join("another")).unwrap();
+        let scratch = Scratch::open(parent.path()).unwrap();
         assert!(!left.exists() && !left.parent().unwrap().exists());
         assert!(elsewhere.path().join("kept").exists());
-        assert!(cache.path().join("another").exists());
+        assert!(parent.path().join("another").exists());
         drop(scratch);
     }
 }
