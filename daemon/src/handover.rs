@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::PREAMBLE;
+use causeway_security::{Secret, SessionCertificate};
 use prost::Message;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -26,7 +27,7 @@ use crate::build_cache::Key;
 use crate::config::SessionLimits;
 
 /// Bytes of the longest message.
-pub const MAX_MESSAGE: usize = 512;
+pub const MAX_MESSAGE: usize = 2048;
 
 const ASSIGN: u8 = 1;
 const CONNECTION: u8 = 2;
@@ -58,6 +59,8 @@ pub struct Assignment {
     pub heartbeat_limit: Duration,
     /// Whether the daemon has a build cache.
     pub build_cache: bool,
+    /// What the session's connections are secured with; none where they are in the clear.
+    pub certificate: Option<SessionCertificate>,
 }
 
 /// From the supervisor.
@@ -306,6 +309,10 @@ struct Encoded {
     heartbeat_limit_ms: u64,
     #[prost(bool, tag = "13")]
     build_cache: bool,
+    #[prost(bytes = "vec", tag = "14")]
+    certificate: Vec<u8>,
+    #[prost(bytes = "vec", tag = "15")]
+    key: Vec<u8>,
 }
 
 impl From<&Assignment> for Encoded {
@@ -325,6 +332,14 @@ impl From<&Assignment> for Encoded {
             heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
             heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
             build_cache: from.build_cache,
+            certificate: from
+                .certificate
+                .as_ref()
+                .map_or_else(Vec::new, |of| of.certificate.clone()),
+            key: from
+                .certificate
+                .as_ref()
+                .map_or_else(Vec::new, |of| of.key.reveal().to_vec()),
         }
     }
 }
@@ -347,6 +362,10 @@ impl Encoded {
             heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
             heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
             build_cache: self.build_cache,
+            certificate: (!self.certificate.is_empty()).then(|| SessionCertificate {
+                certificate: self.certificate.clone(),
+                key: Secret::new(self.key.clone()),
+            }),
         })
     }
 }
@@ -374,6 +393,10 @@ mod tests {
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
             build_cache: true,
+            certificate: Some(SessionCertificate {
+                certificate: vec![7; 400],
+                key: Secret::new([8; 140]),
+            }),
         }
     }
 

@@ -10,24 +10,25 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tonic::transport::server::Connected;
+
+use crate::port::{Caller, Port};
 
 /// See the module.
 pub(crate) struct Held<T> {
-    socket: TcpStream,
+    socket: Port,
     replay: Bytes,
     _held: T,
 }
 
 impl<T> Held<T> {
     /// A socket from which nothing has been read.
-    pub(crate) fn new(socket: TcpStream, held: T) -> Held<T> {
+    pub(crate) fn new(socket: Port, held: T) -> Held<T> {
         Held::after(Bytes::new(), socket, held)
     }
 
     /// A socket from which `read` has been read.
-    pub(crate) fn after(read: Bytes, socket: TcpStream, held: T) -> Held<T> {
+    pub(crate) fn after(read: Bytes, socket: Port, held: T) -> Held<T> {
         Held {
             socket,
             replay: read,
@@ -37,9 +38,11 @@ impl<T> Held<T> {
 }
 
 impl<T> Connected for Held<T> {
-    type ConnectInfo = ();
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) {}
+    fn connect_info(&self) -> Caller {
+        self.socket.caller()
+    }
 }
 
 impl<T: Unpin> AsyncRead for Held<T> {

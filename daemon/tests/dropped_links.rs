@@ -27,6 +27,7 @@ fn add_link(link: u64, peer: &Session, addresses: &[&str]) -> Kind {
         secret: Bytes::from_static(&SECRET),
         addresses: addresses.iter().map(|a| (*a).to_owned()).collect(),
         dial: !addresses.is_empty(),
+        ..AddLink::default()
     })
 }
 

@@ -35,6 +35,7 @@ fn add(session: &mut Session, peer: &Session, secret: [u8; 32], addresses: &[&st
         secret: Bytes::copy_from_slice(&secret),
         addresses: addresses.iter().map(|a| (*a).to_owned()).collect(),
         dial,
+        ..AddLink::default()
     })]);
 }
 
@@ -426,6 +427,7 @@ fn what_no_client_of_ours_says_of_links_ends_its_session() {
         secret: Bytes::from_static(&SECRET),
         addresses: vec![],
         dial: false,
+        ..AddLink::default()
     };
     let add = |change: &dyn Fn(&mut AddLink)| {
         let mut changed = link.clone();

@@ -72,6 +72,7 @@ fn open(daemons: &[Daemon]) -> Vec<Site> {
                 secret: Bytes::from_static(&[7; 32]),
                 addresses: vec![daemons[b].address.clone()],
                 dial: a < b,
+                ..AddLink::default()
             };
             sites[a].session.send(vec![Kind::AddLink(add)]);
         }

@@ -87,6 +87,7 @@ impl Site {
             secret: Bytes::from_static(&[3; 32]),
             addresses: vec![daemon.address.clone()],
             dial,
+            ..AddLink::default()
         })]);
     }
 }

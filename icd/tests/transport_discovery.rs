@@ -125,7 +125,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
     assert_eq!(first.sessions_opened(), 0);
 
     assert_eq!(
-        node_status(&first.settings().address, Duration::from_secs(1))
+        node_status(&first.settings(), Duration::from_secs(1))
             .unwrap()
             .sessions,
         3

@@ -74,7 +74,7 @@ impl Lane {
 
     // Commands of the client, which are to come through beside bulk, share no link with other workers.
     fn pace(&self, stream: &Stream) -> Pace {
-        let leaves = matches!(stream, Stream::Tcp(socket) if !stays_inside(socket));
+        let leaves = stream.socket().is_some_and(|socket| !stays_inside(socket));
         Pace::new(leaves && self.path.is_none())
     }
 

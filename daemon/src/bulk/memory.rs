@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::ptr::copy_nonoverlapping;
 
-use causeway_lane::{Caching, Stream};
+use causeway_lane::{Caching, Stream, receive_sealed, send_sealed};
 use causeway_proto::region::Region;
 
 /// Rows shorter than this go through a scratch buffer instead of one system call each.
@@ -158,6 +158,8 @@ pub(super) fn send_bytes(stream: &Stream, header: &[u8], bytes: &[u8]) -> io::Re
 pub(super) fn send_some(stream: &Stream, parts: [&[u8]; 2]) -> io::Result<usize> {
     let socket = match stream {
         Stream::Tcp(socket) => socket,
+        // A record leaves whole or the connection is broken, so all of it is the lane's thread's.
+        Stream::Tls(_) => return Ok(0),
         Stream::Shared(shared) => {
             let mut sent = 0;
             for bytes in parts {
@@ -211,6 +213,8 @@ fn receive(
     let socket = match stream {
         Stream::Tcp(socket) => socket,
         // SAFETY: `to` has room for `length` bytes (callers).
+        Stream::Tls(stream) => return unsafe { receive_sealed(stream, to, length) },
+        // SAFETY: as above.
         Stream::Shared(shared) => return unsafe { shared.receive(to, length, caching) },
         // SAFETY: as above.
         Stream::Buffer(buffer) => return unsafe { buffer.take(to, length) },
@@ -238,6 +242,8 @@ fn receive(
 fn send(stream: &Stream, parts: &mut [libc::iovec]) -> io::Result<()> {
     let socket = match stream {
         Stream::Tcp(socket) => socket,
+        // SAFETY: every part is readable memory of its length (callers).
+        Stream::Tls(stream) => return unsafe { send_sealed(stream, parts) },
         Stream::Shared(shared) => {
             return parts.iter().try_for_each(|part| {
                 // SAFETY: every part is readable memory of its length (callers).

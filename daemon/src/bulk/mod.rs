@@ -265,10 +265,10 @@ impl Engine {
         link: LinkId,
         incarnation: u64,
         lane: u8,
-        socket: TcpStream,
+        stream: Stream,
     ) {
         let path = self.path(shared, link);
-        let stream = Arc::new(Stream::from(socket));
+        let stream = Arc::new(stream);
         let Some(again) = path.attached(incarnation, Arc::clone(&stream)) else {
             // The other end sees it, and hears of the way that is taken instead.
             stream.shut_down();
@@ -385,7 +385,7 @@ impl Engine {
         match pair {
             Ok((one, other)) => {
                 let attach = |lane, end: OwnedFd| {
-                    self.attach_peer(shared, OWN, 0, lane, TcpStream::from(end));
+                    self.attach_peer(shared, OWN, 0, lane, TcpStream::from(end).into());
                 };
                 attach(0, one);
                 attach(1, other);

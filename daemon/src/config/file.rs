@@ -45,6 +45,32 @@ pub struct Table {
     /// `[build_cache]`.
     #[serde(default)]
     pub build_cache: BuildCache,
+    /// `[tls]`.
+    #[serde(default)]
+    pub tls: Tls,
+    /// `[auth]`.
+    #[serde(default)]
+    pub auth: Auth,
+}
+
+/// Who this node is, and who signs its clients' certificates: files in PEM.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The node's certificate, with what leads to its CA.
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// The CA of clients' certificates.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Who may use it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Auth {
+    /// The file of tokens' digests.
+    pub tokens: Option<PathBuf>,
 }
 
 /// What clients may have.

@@ -25,6 +25,22 @@ pub struct Flags {
     #[arg(long)]
     pub insecure: bool,
 
+    /// The node's certificate for TLS (PEM, with what leads to its CA)
+    #[arg(long, value_name = "FILE")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// Its key (PEM); others must not be able to read it
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Let in who shows a certificate that this CA has signed (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Let in who says a token of this file: a line each, SHA256 USER and, if it is to end, the day
+    #[arg(long, value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
+
     /// The node's name, as tools show it [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,

@@ -8,12 +8,14 @@ mod address;
 pub mod file;
 pub mod flags;
 mod sandbox;
+mod security;
 mod settings;
 
 pub use address::{Advertised, BadAdvertised, parse_advertised};
 pub use file::ConfigFile;
 pub use flags::Flags;
 pub use sandbox::{DriverCaches, Groups, SandboxSettings, WorkerUser};
+pub use security::{BadSecurity, Security};
 pub use settings::{
     BadSettings, BuildCacheSettings, Handshakes, Heartbeat, InventorySettings, SessionLimits,
     SessionSettings, Settings,

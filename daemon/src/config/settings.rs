@@ -15,6 +15,7 @@ use super::address::{Advertised, BadAdvertised, parse_advertised};
 use super::file::{self, ConfigFile};
 use super::flags::Flags;
 use super::sandbox::{self, SandboxSettings, WorkerUser};
+use super::security::{BadSecurity, Security};
 
 /// Everything the daemon was told, checked.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Settings {
     pub advertise: Vec<Advertised>,
     /// Other interfaces than loopback may be served in the clear.
     pub insecure: bool,
+    /// How the port is secured.
+    pub security: Security,
     /// The node's name.
     pub name: String,
     /// What is logged and how.
@@ -147,6 +150,9 @@ pub enum BadSettings {
     /// `--advertise`.
     #[error("--advertise: {0}")]
     Advertise(#[from] BadAdvertised),
+    /// TLS and authentication.
+    #[error(transparent)]
+    Security(#[from] BadSecurity),
     /// A flag's number.
     #[error("{flag}: {problem}")]
     Flag {
@@ -157,7 +163,7 @@ pub enum BadSettings {
     },
     /// See `design.md` §10: in the clear, only this machine is served.
     #[error(
-        "{0} can be reached from other machines, and there is neither TLS nor authentication: listen on 127.0.0.1 (and tunnel), or say --insecure if you trust everyone who can reach it"
+        "{0} can be reached from other machines, and there is no TLS with authentication: give it both ([tls] and [auth] in daemon.toml), listen on 127.0.0.1 (and tunnel), or say --insecure if you trust everyone who can reach it"
     )]
     Exposed(SocketAddr),
 }
@@ -190,6 +196,7 @@ impl Settings {
             listen: listen(flags, file)?,
             advertise: advertise(flags, file)?,
             insecure: flags.insecure || table.insecure.unwrap_or(false),
+            security: Security::load(flags, file)?,
             name: flags
                 .name
                 .clone()
@@ -217,16 +224,22 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether it is allowed to serve this address in the clear.
+    /// Whether it is allowed to serve this address so.
     ///
     /// # Errors
     /// [`BadSettings::Exposed`] if not.
     pub fn check_exposure(&self, address: &SocketAddr) -> Result<(), BadSettings> {
-        if self.insecure || is_loopback(address) {
+        if self.insecure || !self.exposes(address) {
             Ok(())
         } else {
             Err(BadSettings::Exposed(*address))
         }
+    }
+
+    /// Whether others than this machine's users can use the node at this address without a name.
+    #[must_use]
+    pub fn exposes(&self, address: &SocketAddr) -> bool {
+        !is_loopback(address) && !self.security.is_complete()
     }
 }
 

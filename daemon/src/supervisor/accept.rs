@@ -9,15 +9,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
+use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::Instant;
 
 use super::Supervisor;
 use super::admission::Permit;
 use super::node_service::ControlConnections;
 use super::opening::{self, Opening};
 use crate::held::Held;
+use crate::port::Port;
 
 /// After a failed accept: descriptors are short, and somebody has to close some.
 const BREATHER: Duration = Duration::from_millis(100);
@@ -116,6 +120,10 @@ enum NotServed {
     Foreign,
     #[error("TLS is not served here")]
     Tls,
+    #[error("it speaks in the clear where TLS is spoken")]
+    Clear,
+    #[error(transparent)]
+    NotSecured(#[from] NotSecured),
     #[error("too many gRPC connections")]
     Control,
     #[error(transparent)]
@@ -131,25 +139,41 @@ async fn route(
     control: &ControlConnections,
     handshake: Permit,
 ) -> Result<(), NotServed> {
-    match open(supervisor, &mut socket).await? {
-        Opening::Control(read) => {
-            let permit = supervisor
-                .control
-                .admit(peer.ip())
-                .ok_or(NotServed::Control)?;
-            drop(handshake);
-            socket.set_nodelay(true)?;
-            // It fails only when the daemon is ending.
-            let _ = control.send(Ok(Held::after(read, socket, permit))).await;
-            Ok(())
+    let deadline = Instant::now() + supervisor.settings.handshakes.time_limit;
+    let tls = &supervisor.settings.security.tls;
+    let (read, port) = match (open(supervisor, &mut socket).await?, tls) {
+        (Opening::Control(read), None) => (read, Port::Clear(socket)),
+        (Opening::Tls, Some(tls)) => (Bytes::new(), shake_hands(tls, socket, deadline).await?),
+        (Opening::Session(bytes), _) => return hand_over(supervisor, socket, bytes).await,
+        (Opening::Control(_), Some(_)) => {
+            say_and_close(socket, &opening::CLEAR_REFUSAL).await;
+            return Err(NotServed::Clear);
         }
-        Opening::Session(bytes) => hand_over(supervisor, socket, bytes).await,
-        Opening::Tls => {
+        (Opening::Tls, None) => {
             say_and_close(socket, &opening::TLS_REFUSAL).await;
-            Err(NotServed::Tls)
+            return Err(NotServed::Tls);
         }
-        Opening::Foreign => Err(NotServed::Foreign),
-    }
+        (Opening::Foreign, _) => return Err(NotServed::Foreign),
+    };
+    let permit = supervisor.control.admit(peer.ip());
+    let permit = permit.ok_or(NotServed::Control)?;
+    drop(handshake);
+    port.set_nodelay()?;
+    // It fails only when the daemon is ending.
+    let _ = control.send(Ok(Held::after(read, port, permit))).await;
+    Ok(())
+}
+
+/// The rest of TLS' handshake, within what is left of the time for the first bytes.
+async fn shake_hands(
+    tls: &ServerTls,
+    socket: TcpStream,
+    deadline: Instant,
+) -> Result<Port, NotServed> {
+    let secured = secure(tls.handshake()?, socket, &[TLS_HANDSHAKE]);
+    let secured = tokio::time::timeout_at(deadline, secured).await;
+    let stream = secured.map_err(|_| NotServed::Silent)??;
+    Ok(Port::Tls(Box::new(stream)))
 }
 
 /// Nothing but lanes is served here.

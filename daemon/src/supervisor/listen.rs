@@ -29,9 +29,7 @@ pub(super) fn listeners(
             .map(|address| bind(*address))
             .collect::<Result<Vec<_>, _>>()?
     };
-    if settings.insecure {
-        warn_of_exposure(&listeners);
-    }
+    warn_of_exposure(settings, &listeners);
     Ok(listeners)
 }
 
@@ -86,9 +84,9 @@ fn prepare(listener: std::net::TcpListener) -> std::io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-fn warn_of_exposure(listeners: &[TcpListener]) {
+fn warn_of_exposure(settings: &Settings, listeners: &[TcpListener]) {
     for address in listeners.iter().filter_map(|l| l.local_addr().ok()) {
-        if !causeway_serving::is_loopback(&address) {
+        if settings.exposes(&address) {
             tracing::warn!(
                 %address,
                 "INSECURE: everyone who can reach this address can run code on this machine's \

@@ -10,6 +10,7 @@
 
 mod accept;
 mod admission;
+mod authentication;
 mod builds;
 mod cells;
 mod compiling;
@@ -122,6 +123,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
             settings.inventory.probe_time_limit,
             builds,
             processes,
+            settings.security.tls.is_some(),
         ),
         settings,
     });
@@ -165,6 +167,11 @@ fn serve(
 }
 
 impl Supervisor {
+    /// Whether others than this machine's users can use the node without a name.
+    fn is_exposed(&self) -> bool {
+        self.addresses.iter().any(|at| self.settings.exposes(at))
+    }
+
     /// Where other nodes may reach this one, as of now: interfaces come and go.
     fn peer_addresses(&self) -> Vec<String> {
         peers::addresses(&self.addresses, &self.settings.advertise, || {

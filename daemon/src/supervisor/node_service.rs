@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status};
 
 use super::Supervisor;
 use super::admission::Permit;
+use super::authentication::{User, authenticate};
 use super::workers::NotOpened;
 use crate::held::Held;
 
@@ -32,6 +33,9 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(10);
 /// Nobody needs a control connection for longer; who does opens another.
 const MAX_AGE: Duration = Duration::from_secs(600);
+/// What tools are told of a node that `--insecure` has opened to everybody.
+const EXPOSED: &str =
+    "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
 /// Calls at once on one connection.
 const MAX_STREAMS: u32 = 16;
 
@@ -64,6 +68,7 @@ impl Node for NodeService {
         &self,
         request: Request<GetInventoryRequest>,
     ) -> Result<Response<Inventory>, Status> {
+        authenticate(&self.0.settings.security, &request)?;
         self.check_version(request.get_ref().wire_version)?;
         let known = self.0.current_inventory().await;
         Ok(Response::new(Inventory {
@@ -71,6 +76,7 @@ impl Node for NodeService {
             node_name: self.0.settings.name.clone(),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             peer_addresses: self.0.peer_addresses(),
+            remarks: self.remarks(&known.inventory),
             ..known.inventory.clone()
         }))
     }
@@ -79,9 +85,9 @@ impl Node for NodeService {
         &self,
         request: Request<OpenSessionRequest>,
     ) -> Result<Response<OpenSessionReply>, Status> {
+        let user = authenticate(&self.0.settings.security, &request)?;
         let request = request.into_inner();
         self.check_version(request.wire_version)?;
-        admit(&request.credential)?;
         let generation = self.0.current_inventory().await.inventory.generation;
         if request.inventory_generation != generation {
             return Err(Status::failed_precondition(
@@ -94,13 +100,16 @@ impl Node for NodeService {
                 Status::resource_exhausted(error.to_string())
             }
         })?;
-        log_client(opened.id, request.client);
+        log_client(opened.id, &user, request.client);
         let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
         let heartbeat = self.0.settings.heartbeat;
         Ok(Response::new(OpenSessionReply {
             session_id: opened.id.0.to_vec().into(),
             session_secret: opened.secret.0.to_vec().into(),
-            certificate_sha256: Default::default(),
+            certificate_sha256: opened
+                .fingerprint
+                .map(|fingerprint| fingerprint.0.to_vec().into())
+                .unwrap_or_default(),
             heartbeat_interval_ms: milliseconds(heartbeat.interval),
             heartbeat_limit_ms: milliseconds(heartbeat.limit),
             bulk_connections: self.0.settings.sessions.bulk_connections,
@@ -115,6 +124,7 @@ impl Node for NodeService {
         &self,
         request: Request<CloseSessionRequest>,
     ) -> Result<Response<CloseSessionReply>, Status> {
+        authenticate(&self.0.settings.security, &request)?;
         let request = request.get_ref();
         let named = <[u8; 16]>::try_from(&request.session_id[..])
             .ok()
@@ -132,6 +142,7 @@ impl Node for NodeService {
         &self,
         request: Request<GetStatusRequest>,
     ) -> Result<Response<NodeStatus>, Status> {
+        authenticate(&self.0.settings.security, &request)?;
         self.check_version(request.get_ref().wire_version)?;
         let counts = self.0.workers.counts();
         let known = self.0.inventory.latest();
@@ -144,12 +155,18 @@ impl Node for NodeService {
             session_limit: self.0.settings.sessions.limit,
             spare_workers: count(counts.spares),
             draining: counts.draining,
-            problems: known.inventory.problems.clone(),
+            problems: exposed(&self.0)
+                .chain(known.inventory.problems.clone())
+                .collect(),
         }))
     }
 }
 
 impl NodeService {
+    fn remarks(&self, known: &Inventory) -> Vec<String> {
+        exposed(&self.0).chain(known.remarks.clone()).collect()
+    }
+
     fn check_version(&self, theirs: u32) -> Result<(), Status> {
         version::check(theirs).map_err(|mismatch| {
             let name = &self.0.settings.name;
@@ -158,18 +175,18 @@ impl NodeService {
     }
 }
 
-/// The place where a credential is judged. This build has none to ask for: it serves loopback, or was
-/// told `--insecure`.
-fn admit(_credential: &[u8]) -> Result<(), Status> {
-    Ok(())
+fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> {
+    let exposed = supervisor.is_exposed();
+    exposed.then(|| EXPOSED.to_owned()).into_iter()
 }
 
-/// What a client says of itself is for people, and not to be believed.
-fn log_client(session: SessionId, client: Option<Client>) {
+/// What a client says of itself is for people, and not to be believed; but for the authenticated user.
+fn log_client(session: SessionId, User(authenticated): &User, client: Option<Client>) {
     let client = client.unwrap_or_default();
     let short = |text: &str| -> String { text.chars().take(64).collect() };
     tracing::info!(
         ?session,
+        authenticated,
         program = ?short(&client.program),
         pid = client.pid,
         user = ?short(&client.user),

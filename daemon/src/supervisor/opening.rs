@@ -4,14 +4,19 @@
 
 use bytes::Bytes;
 use causeway_proto::preamble::{MAGIC, PREAMBLE};
+use causeway_security::TLS_HANDSHAKE;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How an HTTP/2 client begins.
 const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A TLS record of a handshake.
-const TLS: u8 = 0x16;
 /// A fatal alert, `handshake_failure`: what a TLS server says that cannot serve.
 pub(super) const TLS_REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
+/// `SETTINGS` without any, and `GOAWAY` for `INADEQUATE_SECURITY` (RFC 9113 §6.8, §7): what an HTTP/2 server says
+/// that serves nobody in the clear.
+pub(super) const CLEAR_REFUSAL: [u8; 26] = [
+    0, 0, 0, 4, 0, 0, 0, 0, 0, //
+    0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12,
+];
 
 /// What a connection turned out to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +25,7 @@ pub(super) enum Opening {
     Control(Bytes),
     /// A connection of a session; its preamble, not judged yet.
     Session([u8; PREAMBLE]),
-    /// TLS, which is not served yet.
+    /// TLS; its first byte was read.
     Tls,
     /// Nothing that is served here.
     Foreign,
@@ -33,7 +38,7 @@ pub(super) enum Opening {
 pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Opening> {
     let mut bytes = [0; PREAMBLE];
     bytes[0] = from.read_u8().await?;
-    if bytes[0] == TLS {
+    if bytes[0] == TLS_HANDSHAKE {
         Ok(Opening::Tls)
     } else if bytes[0] == HTTP2[0] {
         let same = read_while(from, &mut bytes[..HTTP2.len()], HTTP2).await?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
+use causeway_security::{Fingerprint, SessionCertificate};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
@@ -39,6 +40,8 @@ struct Shared {
     load_limit: Duration,
     builds: Option<Builds>,
     processes: Processes,
+    /// Whether sessions' connections are secured, each session's with a certificate of its own.
+    secured: bool,
     state: Mutex<State>,
     /// A worker was reaped.
     reaped: Notify,
@@ -63,6 +66,8 @@ struct Served {
 pub(super) struct Opened {
     pub(super) id: SessionId,
     pub(super) secret: SessionSecret,
+    /// Of its certificate, if its connections are secured.
+    pub(super) fingerprint: Option<Fingerprint>,
 }
 
 /// A session was not opened.
@@ -91,6 +96,7 @@ impl Workers {
         load_limit: Duration,
         builds: Option<Builds>,
         processes: Processes,
+        secured: bool,
     ) -> Workers {
         Workers(Arc::new(Shared {
             sessions,
@@ -98,6 +104,7 @@ impl Workers {
             load_limit,
             builds,
             processes,
+            secured,
             state: Mutex::default(),
             reaped: Notify::new(),
         }))
@@ -148,6 +155,8 @@ impl Workers {
     /// # Errors
     /// [`NotOpened`].
     pub(super) fn open(&self) -> Result<Opened, NotOpened> {
+        let certificate = self.certificate()?;
+        let fingerprint = certificate.as_ref().map(SessionCertificate::fingerprint);
         let opened = {
             let mut state = self.0.state.lock();
             if state.draining {
@@ -156,7 +165,7 @@ impl Workers {
             if state.sessions.len() >= self.0.sessions.limit as usize {
                 return Err(NotOpened::Full(self.0.sessions.limit));
             }
-            let assignment = self.assignment();
+            let assignment = self.assignment(certificate);
             let worker = self.assign(&mut state, &assignment)?;
             tracing::info!(session = ?assignment.id, worker = worker.serial, "session opened");
             let Assignment { id, secret, .. } = assignment;
@@ -165,7 +174,11 @@ impl Workers {
                 secret: secret.clone(),
             };
             state.sessions.insert(id, served);
-            Opened { id, secret }
+            Opened {
+                id,
+                secret,
+                fingerprint,
+            }
         };
         self.replenish_after(REPLACE_AFTER);
         Ok(opened)
@@ -265,7 +278,14 @@ impl Workers {
         }
     }
 
-    fn assignment(&self) -> Assignment {
+    fn certificate(&self) -> Result<Option<SessionCertificate>, NotOpened> {
+        Ok(match self.0.secured {
+            true => Some(SessionCertificate::generate()?),
+            false => None,
+        })
+    }
+
+    fn assignment(&self, certificate: Option<SessionCertificate>) -> Assignment {
         let Shared {
             sessions,
             heartbeat,
@@ -281,6 +301,7 @@ impl Workers {
             heartbeat_interval: heartbeat.interval,
             heartbeat_limit: heartbeat.limit,
             build_cache: self.0.builds.is_some(),
+            certificate,
         }
     }
 

@@ -4,23 +4,23 @@
 //! proved the session's secret. Sockets are blocking, with `TCP_NODELAY` and keep-alive set.
 #![forbid(unsafe_code)]
 
-use std::net::TcpStream;
 use std::sync::Arc;
 
 use causeway_lane::Stream;
 use causeway_proto::command::EventBatch;
 use causeway_proto::id::SessionId;
+use causeway_security::Line;
 
 use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
 
-/// A proved connection, by what it is for. TLS will wrap the stream here and nowhere else.
+/// A proved connection, by what it is for.
 #[derive(Debug)]
 pub enum Connection {
     /// Command and event batches as frames: the direct carrier.
-    Commands(TcpStream),
+    Commands(Line),
     /// The same over HTTP/2, which follows.
-    CommandsGrpc(TcpStream),
+    CommandsGrpc(Line),
     /// Bulk data; handed to the session as it is.
     Bulk {
         /// Which of the session's bulk connections.
@@ -29,7 +29,7 @@ pub enum Connection {
         stream: Stream,
     },
     /// Heartbeats.
-    Pulse(TcpStream),
+    Pulse(Line),
 }
 
 /// What a session is told when it begins.

@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use causeway_security::Line;
 use rustix::net::sockopt;
 
 use crate::sys;
@@ -70,13 +71,9 @@ pub(super) fn left(deadline: Instant) -> io::Result<Duration> {
 ///
 /// # Errors
 /// What the system says; `TimedOut` after the deadline.
-pub(super) fn write_within(
-    mut socket: &TcpStream,
-    bytes: &[u8],
-    deadline: Instant,
-) -> io::Result<()> {
-    socket.set_write_timeout(Some(left(deadline)?))?;
-    socket.write_all(bytes).map_err(timed_out)
+pub(super) fn write_within(mut line: &Line, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    line.socket().set_write_timeout(Some(left(deadline)?))?;
+    line.write_all(bytes).map_err(timed_out)
 }
 
 /// Fills `into`.
@@ -84,13 +81,13 @@ pub(super) fn write_within(
 /// # Errors
 /// As [`write_within`]; `UnexpectedEof` when the peer closed before.
 pub(super) fn read_within(
-    mut socket: &TcpStream,
+    mut line: &Line,
     mut into: &mut [u8],
     deadline: Instant,
 ) -> io::Result<()> {
     while !into.is_empty() {
-        socket.set_read_timeout(Some(left(deadline)?))?;
-        match socket.read(into) {
+        line.socket().set_read_timeout(Some(left(deadline)?))?;
+        match line.read(into) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => into = &mut into[n..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -33,6 +33,7 @@ impl Session {
                 secret: Bytes::from_static(&[7; 32]),
                 addresses: vec![address.to_owned()],
                 dial,
+                ..AddLink::default()
             })]);
         };
         let (own, peer) = (self.id, other.id);

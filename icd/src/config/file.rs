@@ -11,28 +11,40 @@
 //! shared_memory = true           # large transfers, where the node is on this host
 //! pacing = "900 Mbit/s"          # at most so much of the link for large transfers
 //! compression = "off"            # or "lz4"
+//!
+//! [tls]                          # see `security`
 //! ```
 //! An unknown key spoils its entry: it may be one whose absence matters.
 
 use std::ops::Range;
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::rate;
-use super::{Carrier, Compression, MAX_BULK_CONNECTIONS, Problem, ServerSettings, Settings};
+use super::security::FILES;
+use super::{
+    Carrier, Compression, MAX_BULK_CONNECTIONS, Problem, ServerSettings, Settings, TlsSettings,
+};
 
 /// A file being read.
 struct File<'a> {
     text: &'a str,
     origin: &'a str,
+    // Where the names of files begin.
+    folder: &'a Path,
 }
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
 /// Reads a whole file, what is good of it.
-pub(super) fn read(text: &str, origin: &str, settings: &mut Settings) {
-    let file = File { text, origin };
+pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Settings) {
+    let file = File {
+        text,
+        origin,
+        folder,
+    };
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let message = error.message().to_owned();
@@ -49,6 +61,18 @@ pub(super) fn read(text: &str, origin: &str, settings: &mut Settings) {
                     "const_pointers_are_reads must be true or false".to_owned(),
                 )),
             }
+            continue;
+        }
+        if key.get_ref() == "tls" {
+            settings.tls = file.tls(value).unwrap_or_else(|problem| {
+                settings.problems.push(problem);
+                TlsSettings {
+                    is_broken: true,
+                    ..TlsSettings::default()
+                }
+            });
+            // Whatever the parser could not read may have stood there.
+            settings.tls.is_broken |= !errors.is_empty();
             continue;
         }
         if key.get_ref() != "server" {
@@ -97,11 +121,11 @@ impl File<'_> {
             "shared_memory",
             "pacing",
             "compression",
+            "tls_name",
         ];
-        if let Some((key, _)) = table
-            .iter()
-            .find(|(key, _)| !known.contains(&&**key.get_ref()))
-        {
+        let is_known =
+            |key: &str| known.contains(&key) || FILES.iter().any(|(file, _)| *file == key);
+        if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
             let message = format!("unknown key \"{}\"; this server is not used", key.get_ref());
             return Err(self.problem(key.span(), message));
         }
@@ -146,7 +170,39 @@ impl File<'_> {
             server.compression =
                 named.map_err(|message| self.problem(compression.span(), message))?;
         }
+        if let Some(name) = table.get("tls_name") {
+            server.tls.name = Some(self.text_of(name, "tls_name")?.to_owned());
+        }
+        self.files(table, &mut server.tls)?;
         Ok((address.span(), server))
+    }
+
+    // `[tls]`.
+    fn tls(&self, value: &Value<'_>) -> Result<TlsSettings, Problem> {
+        let Some(table) = value.get_ref().as_table() else {
+            let message = "what goes for all servers is written as [tls]".to_owned();
+            return Err(self.problem(value.span(), message));
+        };
+        let is_known = |key: &str| key == "name" || FILES.iter().any(|(file, _)| *file == key);
+        if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
+            let message = format!("unknown key \"{}\"; [tls] is not used", key.get_ref());
+            return Err(self.problem(key.span(), message));
+        }
+        let mut tls = TlsSettings::default();
+        if let Some(name) = table.get("name") {
+            tls.name = Some(self.text_of(name, "name")?.to_owned());
+        }
+        self.files(table, &mut tls)?;
+        Ok(tls)
+    }
+
+    fn files(&self, table: &DeTable<'_>, tls: &mut TlsSettings) -> Result<(), Problem> {
+        for (key, _) in FILES {
+            if let (Some(value), Some(file)) = (table.get(key), tls.file(key)) {
+                *file = Some(self.folder.join(self.text_of(value, key)?));
+            }
+        }
+        Ok(())
     }
 
     fn text_of<'v>(&self, value: &'v Value<'_>, key: &str) -> Result<&'v str, Problem> {
@@ -185,7 +241,7 @@ mod tests {
 
     fn load(text: &str) -> (Vec<String>, Vec<String>) {
         let mut settings = Settings::default();
-        read(text, "s.toml", &mut settings);
+        read(text, "s.toml", Path::new("/conf"), &mut settings);
         let servers = settings
             .servers
             .iter()
@@ -200,8 +256,8 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let mut settings = Settings::default();
-        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\n";
-        read(text, "s.toml", &mut settings);
+        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
+        read(text, "s.toml", Path::new("/conf"), &mut settings);
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
             name: Some("x".to_owned()),
@@ -210,6 +266,12 @@ mod tests {
             shared_memory: false,
             pacing: Some(1_000_000),
             compression: Compression::Lz4,
+            tls: TlsSettings {
+                ca: Some("/conf/ca.pem".into()),
+                token_file: Some("/token".into()),
+                name: Some("n".to_owned()),
+                ..TlsSettings::default()
+            },
         };
         assert_eq!(settings.servers, [expected]);
         assert_eq!(settings.problems, []);

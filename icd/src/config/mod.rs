@@ -10,6 +10,7 @@
 //! (`a:7079,b`) overrides which servers there are; what `servers.toml` says about one of them holds.
 //! `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory` of all servers,
 //! `CAUSEWAY_COMPRESSION` (`lz4` or `off`) their `compression`.
+//! `CAUSEWAY_CA` and its like ([`TlsSettings`]) override `[tls]`.
 //! A program that runs with more rights than its user (setuid) listens to place 4 only. Inside a daemon
 //! ([`causeway_proto::RECURSION_GUARD`]) there are no servers at all.
 //!
@@ -22,12 +23,14 @@ mod list;
 pub mod log;
 mod place;
 mod rate;
+mod security;
 
 use std::fmt;
 use std::sync::OnceLock;
 
 pub use address::{Address, BadAddress};
 use causeway_proto::limits::MAX_BULK_CONNECTIONS;
+pub use security::TlsSettings;
 
 /// Everything the user has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub struct Settings {
     /// nodes the buffer stays valid where else it is: `const_pointers_are_reads`. A kernel that casts `const`
     /// away and writes needs `false`.
     pub const_is_read: bool,
+    /// How servers are made sure of that say nothing else.
+    pub tls: TlsSettings,
     /// What was wrong, one clear line each.
     pub problems: Vec<Problem>,
 }
@@ -50,6 +55,7 @@ impl Default for Settings {
             servers: Vec::new(),
             origins: Vec::new(),
             const_is_read: true,
+            tls: TlsSettings::default(),
             problems: Vec::new(),
         }
     }
@@ -73,6 +79,8 @@ pub struct ServerSettings {
     pub pacing: Option<u64>,
     /// Whether large transfers are compressed, in each direction.
     pub compression: Compression,
+    /// How it is made sure of, and what it is shown.
+    pub tls: TlsSettings,
 }
 
 /// Whether the chunks of large transfers are compressed on a link to another machine.
@@ -171,6 +179,7 @@ impl ServerSettings {
             shared_memory: true,
             pacing: None,
             compression: Compression::default(),
+            tls: TlsSettings::default(),
         }
     }
 }

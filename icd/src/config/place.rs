@@ -6,7 +6,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Compression, Problem, Settings, file, list};
+use super::security::FILES;
+use super::{Compression, Problem, Settings, TlsSettings, file, list};
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
 const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
@@ -24,6 +25,8 @@ pub(super) struct Environment {
     pub(super) servers: Option<OsString>,
     pub(super) shared_memory: Option<OsString>,
     pub(super) compression: Option<OsString>,
+    /// What goes for all servers whatever the files say.
+    pub(super) tls: TlsSettings,
     pub(super) working_directory: Option<PathBuf>,
     pub(super) user: Option<PathBuf>,
     pub(super) system: PathBuf,
@@ -57,6 +60,7 @@ impl Environment {
             servers: set(list::VARIABLE),
             shared_memory: set(SHARED_MEMORY),
             compression: set(COMPRESSION),
+            tls: tls_of(set),
             working_directory: Some(PathBuf::from(".")),
             user: user.map(|user| user.join("causeway")),
             system,
@@ -74,6 +78,12 @@ impl Environment {
         };
         self.override_shared_memory(&mut settings);
         self.override_compression(&mut settings);
+        let mut tls = self.tls.clone();
+        tls.or(&settings.tls);
+        for server in &mut settings.servers {
+            server.tls.or(&tls);
+        }
+        settings.tls = tls;
         settings
     }
 
@@ -166,7 +176,8 @@ impl Environment {
                 {
                     list::read(&text, &origin, settings);
                 } else {
-                    file::read(&text, &origin, settings);
+                    let folder = path.parent().unwrap_or(path);
+                    file::read(&text, &origin, folder, settings);
                 }
                 settings.origins.push(origin);
                 true
@@ -208,6 +219,16 @@ impl Environment {
     }
 }
 
+fn tls_of(set: impl Fn(&str) -> Option<OsString>) -> TlsSettings {
+    let mut tls = TlsSettings::default();
+    for (key, variable) in FILES {
+        if let (Some(value), Some(file)) = (set(variable), tls.file(key)) {
+            *file = Some(value.into());
+        }
+    }
+    tls
+}
+
 enum Unread {
     Absent,
     Not(String),
@@ -235,6 +256,8 @@ fn open(path: &Path) -> Result<File, Unread> {
 fn overridden(servers: &str, files: Settings) -> Settings {
     let mut settings = Settings {
         problems: files.problems,
+        tls: files.tls,
+        const_is_read: files.const_is_read,
         ..Settings::default()
     };
     list::read_variable(servers, &mut settings);
@@ -336,6 +359,28 @@ mod tests {
             assert_eq!(found, expected, "{set:?}");
             assert_eq!(settings.problems.len(), problems, "{set:?}");
         }
+    }
+
+    #[test]
+    fn who_to_believe_is_said_by_the_server_the_environment_and_the_file() {
+        let mut places = Places::new();
+        let text = "[tls]\nca = \"ca\"\ncertificate = \"c\"\nkey = \"k\"\n[[server]]\naddress = \"a\"\n\
+                    [[server]]\naddress = \"b\"\nca = \"/own\"\ncertificate = \"/c\"\nkey = \"/k\"\n";
+        places.write("system/servers.toml", text);
+        places.environment.tls.ca = Some("/environment".into());
+        places.environment.servers = Some("a,b,c".into());
+        let settings = places.environment.load();
+        assert_eq!(settings.problems, []);
+        let said: Vec<_> = settings.servers.iter().map(|server| &server.tls).collect();
+        let system = &places.environment.system;
+        for (tls, ca, key) in [
+            (said[0], "/environment".into(), system.join("k")),
+            (said[1], PathBuf::from("/own"), "/k".into()),
+            (said[2], "/environment".into(), system.join("k")),
+        ] {
+            assert_eq!((tls.ca.as_ref(), tls.key.as_ref()), (Some(&ca), Some(&key)));
+        }
+        assert_eq!(settings.tls.certificate, Some(system.join("c")));
     }
 
     #[test]

@@ -134,7 +134,11 @@ impl Platform {
             server.add_references(1);
             return Ok(Arc::clone(server));
         }
-        let Some(reply) = transport::ask(std::slice::from_ref(&address)).pop() else {
+        let asked = ServerSettings {
+            tls: self.settings.tls.clone(),
+            ..ServerSettings::at(address)
+        };
+        let Some(reply) = transport::ask(std::slice::from_ref(&asked)).pop() else {
             return fail(CL_CONNECTION_FAILURE_WWU);
         };
         let inventory = match &reply.inventory {
@@ -156,7 +160,7 @@ impl Platform {
                     server
                 }
                 None => {
-                    let server = Server::new(ServerSettings::at(address));
+                    let server = Server::new(asked);
                     self.servers.write().push(Arc::clone(&server));
                     server
                 }
@@ -198,11 +202,11 @@ impl Platform {
             .collect();
         drop(servers);
         if !due.is_empty() {
-            let addresses: Vec<Address> = due
+            let settings: Vec<ServerSettings> = due
                 .iter()
-                .map(|server| server.node().settings().address.clone())
+                .map(|server| server.node().settings().clone())
                 .collect();
-            for (server, reply) in due.iter().zip(transport::ask(&addresses)) {
+            for (server, reply) in due.iter().zip(transport::ask(&settings)) {
                 self.hear(server, reply, now);
             }
         }

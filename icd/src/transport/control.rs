@@ -17,24 +17,33 @@ use causeway_proto::control::{
 };
 use causeway_proto::status::WireError;
 use causeway_proto::version::{self, WireVersion};
+use causeway_security::{NotSecured, secure};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 use super::resolve;
+use super::security::Credentials;
 use super::socket::plain;
-use crate::config::Address;
+use crate::config::{Address, ServerSettings};
 
 /// An inventory is a few kilobytes a device.
 const INVENTORY_LIMIT: usize = 16 << 20;
 
+/// What people can do about a node that serves nobody in the clear.
+const WANTS_TLS: &str =
+    "it wants TLS: name the CA of its certificate (ca in servers.toml, or CAUSEWAY_CA)";
+
 /// A conversation with a supervisor.
 pub(super) struct Supervisor {
     client: NodeClient<Channel>,
+    credentials: Credentials,
     address: String,
     /// Where it was reached, for the session's other connections.
     pub(super) peer: SocketAddr,
+    /// Whether what it says is its own word, and nobody else has heard it.
+    pub(super) is_secured: bool,
     /// What the TCP handshake took: one round trip.
     pub(super) round_trip: Duration,
 }
@@ -59,7 +68,10 @@ where
 
 impl Supervisor {
     /// Connects; the peer has not said anything yet when this succeeds.
-    pub(super) async fn reach(address: &Address) -> Result<Supervisor, WireError> {
+    pub(super) async fn reach(server: &ServerSettings) -> Result<Supervisor, WireError> {
+        let address = &server.address;
+        let credentials = Credentials::load(server)?;
+        let handshake = credentials.handshake(server)?;
         let unreachable = |error: io::Error| WireError::Unreachable {
             address: address.to_string(),
             reason: plain(&error),
@@ -68,16 +80,27 @@ impl Supervisor {
         let (stream, round_trip) = resolve::connect(&resolved).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         let peer = stream.peer_addr().map_err(unreachable)?;
-        let channel =
-            channel_over(TokioIo::new(stream))
-                .await
-                .map_err(|error| WireError::Protocol {
+        let is_secured = handshake.is_some();
+        let channel = match handshake {
+            None => channel_over(TokioIo::new(stream)).await,
+            Some(handshake) => {
+                let secured = secure(handshake, stream, &[]).await;
+                let secured = secured.map_err(|error| WireError::Protocol {
                     address: address.to_string(),
-                    reason: error.to_string(),
+                    reason: not_secured(&error),
                 })?;
+                channel_over(TokioIo::new(secured)).await
+            }
+        };
+        let channel = channel.map_err(|error| WireError::Protocol {
+            address: address.to_string(),
+            reason: error.to_string(),
+        })?;
         let client = NodeClient::new(channel).max_decoding_message_size(INVENTORY_LIMIT);
         Ok(Supervisor {
             client,
+            credentials,
+            is_secured,
             address: address.to_string(),
             peer,
             round_trip,
@@ -90,6 +113,7 @@ impl Supervisor {
             wire_version: u32::from(WireVersion::CURRENT.number()),
             ..GetInventoryRequest::default()
         };
+        let request = self.credentials.request(request);
         let reply = self.client.get_inventory(request).await;
         let inventory = reply.map_err(|status| self.explain(&status))?.into_inner();
         version::check(inventory.wire_version).map_err(|error| self.nonsense(error.to_string()))?;
@@ -105,6 +129,7 @@ impl Supervisor {
         let request = GetStatusRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
         };
+        let request = self.credentials.request(request);
         let reply = self.client.get_status(request).await;
         Ok(reply.map_err(|status| self.explain(&status))?.into_inner())
     }
@@ -120,6 +145,7 @@ impl Supervisor {
             client: Some(this_process()),
             credential: Bytes::new(),
         };
+        let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;
         Ok(reply.map_err(|status| self.explain(&status))?.into_inner())
     }
@@ -137,6 +163,11 @@ impl Supervisor {
     fn explain(&self, status: &tonic::Status) -> WireError {
         let address = self.address.clone();
         let reason = match std::error::Error::source(status) {
+            // HTTP/2's own way of saying so, `INADEQUATE_SECURITY`.
+            Some(_) if status.code() == Code::PermissionDenied && !self.is_secured => {
+                let reason = WANTS_TLS.to_owned();
+                return WireError::Protocol { address, reason };
+            }
             Some(_) if status.code() == Code::Unavailable || status.code() == Code::Unknown => {
                 let reason = format!("the connection broke: {}", innermost(status));
                 return WireError::Protocol { address, reason };
@@ -183,6 +214,14 @@ pub(super) async fn within<T>(
             reason: format!("no answer within {} ms", begun.elapsed().as_millis()),
         })
     })
+}
+
+// What people can do about it comes first.
+fn not_secured(error: &NotSecured) -> String {
+    match error {
+        NotSecured::Io(error) => format!("in TLS' handshake: {}", plain(error)),
+        NotSecured::InTheClear | NotSecured::Tls(_) => error.to_string(),
+    }
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {

@@ -7,7 +7,6 @@
 //! of a loss on a transport thread, like of everything else.
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use std::time::Duration;
 use causeway_proto::command::EventBatch;
 use causeway_proto::id::{EventId, RequestId};
 use causeway_proto::status::WireError;
+use causeway_security::Line;
 
 use super::bulk::{Bulk, relay};
 use super::carrier::Carrier;
@@ -38,7 +38,7 @@ pub(super) struct Core {
     /// Where the commands' connection is read by who waits; none where the carrier's thread does.
     pub(super) inlet: Option<Inlet>,
     carrier: Box<dyn Carrier>,
-    pulse: Arc<TcpStream>,
+    pulse: Arc<Line>,
     failure: OnceLock<WireError>,
     failed: AtomicBool,
     lost: AtomicBool,
@@ -50,7 +50,7 @@ impl Core {
     pub(super) fn new(
         address: String,
         (carrier, inlet): (Box<dyn Carrier>, Option<Inlet>),
-        pulse: Arc<TcpStream>,
+        pulse: Arc<Line>,
         bulk: Bulk,
         events: Arc<dyn SessionEvents>,
     ) -> Core {
@@ -255,7 +255,7 @@ impl Core {
 
     fn shut_down(&self) {
         self.carrier.shut_down();
-        let _ = self.pulse.shutdown(Shutdown::Both);
+        self.pulse.shut_down();
         self.bulk.shut_down();
         self.flusher.wake();
     }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::control::{self, Supervisor};
 use super::node::Node;
-use crate::config::{Address, ServerSettings};
+use crate::config::ServerSettings;
 
 /// For all nodes together: enumeration happens in every program that looks for a device.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -46,62 +46,58 @@ pub struct Reply {
 /// node uuid) give one entry. Nothing is remembered: the caller keeps what it got.
 #[must_use]
 pub fn discover(servers: &[ServerSettings]) -> Vec<Discovered> {
-    let addresses: Vec<Address> = servers
-        .iter()
-        .map(|server| server.address.clone())
-        .collect();
-    join_duplicates(servers, ask(&addresses))
+    join_duplicates(servers, ask(servers))
 }
 
-/// The same for addresses, one reply each; what to make of two that are one node is the caller's business.
+/// The same, one reply each; what to make of two that are one node is the caller's business.
 #[must_use]
-pub fn ask(addresses: &[Address]) -> Vec<Reply> {
-    if addresses.is_empty() {
+pub fn ask(servers: &[ServerSettings]) -> Vec<Reply> {
+    if servers.is_empty() {
         return Vec::new();
     }
-    let asked = addresses.to_vec();
+    let asked = servers.to_vec();
     control::converse(move || ask_all(asked)).unwrap_or_else(|error| {
         let reason = error.to_string();
-        let reply = |address: &Address| Reply {
+        let reply = |server: &ServerSettings| Reply {
             inventory: Err(WireError::Unreachable {
-                address: address.to_string(),
+                address: server.address.to_string(),
                 reason: reason.clone(),
             }),
             round_trip: None,
         };
-        addresses.iter().map(reply).collect()
+        servers.iter().map(reply).collect()
     })
 }
 
-async fn ask_all(addresses: Vec<Address>) -> Vec<Reply> {
+async fn ask_all(servers: Vec<ServerSettings>) -> Vec<Reply> {
     let mut asking = JoinSet::new();
-    let mut replies: Vec<Option<Reply>> = addresses.iter().map(|_| None).collect();
-    for (position, address) in addresses.iter().cloned().enumerate() {
-        asking.spawn(async move { (position, ask_one(&address).await) });
+    let mut replies: Vec<Option<Reply>> = servers.iter().map(|_| None).collect();
+    for (position, server) in servers.iter().cloned().enumerate() {
+        asking.spawn(async move { (position, ask_one(&server).await) });
     }
     while let Some(answered) = asking.join_next().await {
         if let Ok((position, reply)) = answered {
             replies[position] = Some(reply);
         }
     }
-    let failed = |address: &Address| Reply {
+    let failed = |server: &ServerSettings| Reply {
         inventory: Err(WireError::Unreachable {
-            address: address.to_string(),
+            address: server.address.to_string(),
             reason: "asking it failed in this library".to_owned(),
         }),
         round_trip: None,
     };
     replies
         .into_iter()
-        .zip(&addresses)
-        .map(|(reply, address)| reply.unwrap_or_else(|| failed(address)))
+        .zip(&servers)
+        .map(|(reply, server)| reply.unwrap_or_else(|| failed(server)))
         .collect()
 }
 
-async fn ask_one(address: &Address) -> Reply {
+async fn ask_one(server: &ServerSettings) -> Reply {
     let mut round_trip = None;
-    let inventory = control::within(LIMIT - RESERVE, address, async {
-        let mut supervisor = Supervisor::reach(address).await?;
+    let inventory = control::within(LIMIT - RESERVE, &server.address, async {
+        let mut supervisor = Supervisor::reach(server).await?;
         round_trip = Some(supervisor.round_trip);
         supervisor.inventory().await.map(Arc::new)
     })

@@ -37,6 +37,7 @@ mod pulse;
 mod reader;
 mod requests;
 mod resolve;
+mod security;
 pub mod session;
 mod socket;
 mod sys;

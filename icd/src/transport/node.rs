@@ -8,6 +8,7 @@ use causeway_lane::Place;
 use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
+use causeway_security::Fingerprint;
 use parking_lot::Mutex;
 
 use super::bulk::Wishes;
@@ -17,7 +18,7 @@ use super::gauge::Gauge;
 use super::pulse::Rhythm;
 use super::session::{Location, Opening, Session, SessionEvents};
 use super::socket::Door;
-use crate::config::{Address, ServerSettings};
+use crate::config::ServerSettings;
 
 /// For everything that opening a session takes.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
@@ -52,6 +53,8 @@ struct Credentials {
     peer: std::net::SocketAddr,
     session: SessionId,
     secret: SessionSecret,
+    /// Of the session's certificate, where TLS is spoken.
+    fingerprint: Option<Fingerprint>,
     reply: OpenSessionReply,
 }
 
@@ -110,6 +113,7 @@ impl Node {
             peer,
             session,
             secret,
+            fingerprint,
             reply,
         } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
@@ -118,6 +122,7 @@ impl Node {
             address: self.address().to_owned(),
             session,
             secret,
+            fingerprint,
             heartbeat_limit: rhythm.limit,
             place: self
                 .settings
@@ -139,7 +144,10 @@ impl Node {
             },
             deadline,
             gauge: Arc::clone(&self.gauge),
-            location: self.location(peer),
+            location: Location {
+                certificate: fingerprint,
+                ..self.location(peer)
+            },
         };
         let opened = Session::open(opening, events);
         tracing::info!(
@@ -159,6 +167,7 @@ impl Node {
             uuid: told.map(|told| told.node_uuid.clone()).unwrap_or_default(),
             name: self.name().to_owned(),
             addresses: told.map_or_else(Vec::new, |told| told.peer_addresses.clone()),
+            certificate: None,
         }
     }
 
@@ -183,11 +192,11 @@ impl Node {
 
     fn ask_for_session(&self) -> Result<Asked, WireError> {
         let generation = self.inventory().map_or(0, |inventory| inventory.generation);
-        let address = self.settings.address.clone();
+        let server = self.settings.clone();
         let gauge = Arc::clone(&self.gauge);
         let asked = control::converse(move || async move {
-            control::within(OPEN_LIMIT, &address, async {
-                let mut supervisor = Supervisor::reach(&address).await?;
+            control::within(OPEN_LIMIT, &server.address, async {
+                let mut supervisor = Supervisor::reach(&server).await?;
                 gauge.note_round_trip(supervisor.round_trip);
                 match supervisor.open_session(generation).await {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
@@ -339,17 +348,17 @@ impl Node {
 ///
 /// # Errors
 /// [`WireError::Unreachable`], [`WireError::Protocol`], [`WireError::Refused`].
-pub fn node_status(address: &Address, limit: Duration) -> Result<NodeStatus, WireError> {
-    let asked = address.clone();
+pub fn node_status(server: &ServerSettings, limit: Duration) -> Result<NodeStatus, WireError> {
+    let asked = server.clone();
     control::converse(move || async move {
-        control::within(limit, &asked, async {
+        control::within(limit, &asked.address, async {
             Supervisor::reach(&asked).await?.status().await
         })
         .await
     })
     .unwrap_or_else(|error| {
         Err(WireError::Unreachable {
-            address: address.to_string(),
+            address: server.address.to_string(),
             reason: error.to_string(),
         })
     })
@@ -367,8 +376,13 @@ impl std::fmt::Debug for Node {
 fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Credentials, WireError> {
     let session = <[u8; 16]>::try_from(&reply.session_id[..]);
     let secret = <[u8; 32]>::try_from(&reply.session_secret[..]);
+    let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256);
+    if supervisor.is_secured && fingerprint.is_none() {
+        return Err(supervisor.nonsense("a session without a certificate of its own".to_owned()));
+    }
     match (session, secret) {
         (Ok(session), Ok(secret)) => Ok(Credentials {
+            fingerprint,
             peer: supervisor.peer,
             session: SessionId(session),
             secret: SessionSecret(secret),

@@ -5,19 +5,20 @@
 //! been waiting, however long the clock says; and each slice ends with a look for unread bytes.
 
 use std::io::{self, Read};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
+
+use causeway_security::Line;
 
 use super::core::Core;
 use crate::thread::Stack;
 
 /// Starts listening; ends with the session.
-pub(super) fn start(core: &Arc<Core>, socket: Arc<TcpStream>, rhythm: Rhythm) -> io::Result<()> {
-    socket.set_read_timeout(Some(rhythm.slice()))?;
+pub(super) fn start(core: &Arc<Core>, line: Arc<Line>, rhythm: Rhythm) -> io::Result<()> {
+    line.socket().set_read_timeout(Some(rhythm.slice()))?;
     let core = Arc::clone(core);
     super::thread::spawn("cw-pulse", Stack::Small, move || {
-        let reason = listen(&*socket, rhythm);
+        let reason = listen(&*line, rhythm);
         core.fail(reason);
     })
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_proto::command::EventBatch;
+use causeway_security::Opener;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use rustix::buffer::spare_capacity;
@@ -53,12 +54,30 @@ struct Source {
 
 /// Reads what is there.
 #[derive(Debug)]
-struct WithoutWaiting(Arc<TcpStream>);
+struct WithoutWaiting {
+    socket: Arc<TcpStream>,
+    // With TLS.
+    opener: Option<Opener>,
+}
+
+impl WithoutWaiting {
+    // Whether there is something that does not show at the socket any more.
+    fn holds_more(&self) -> bool {
+        self.opener.as_ref().is_some_and(Opener::holds_more)
+    }
+}
 
 impl Read for WithoutWaiting {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let (count, _) = rustix::net::recv(&*self.0, into, RecvFlags::DONTWAIT)?;
-        Ok(count)
+        let socket = &*self.socket;
+        let receive = |into: &mut [u8]| {
+            let (count, _) = rustix::net::recv(socket, into, RecvFlags::DONTWAIT)?;
+            Ok(count)
+        };
+        match &mut self.opener {
+            None => receive(into),
+            Some(opener) => opener.read(into, receive),
+        }
     }
 }
 
@@ -67,7 +86,7 @@ impl Inlet {
     ///
     /// # Errors
     /// The system's, when it has no more descriptors.
-    pub(super) fn new(socket: Arc<TcpStream>) -> io::Result<Inlet> {
+    pub(super) fn new(socket: Arc<TcpStream>, opener: Option<Opener>) -> io::Result<Inlet> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,
@@ -76,7 +95,10 @@ impl Inlet {
             epoll::EventFlags::IN,
         )?;
         let source = Source {
-            frames: FrameReader::new(WithoutWaiting(Arc::clone(&socket))),
+            frames: FrameReader::new(WithoutWaiting {
+                socket: Arc::clone(&socket),
+                opener,
+            }),
             decoder: Decoder::default(),
         };
         Ok(Inlet {
@@ -198,19 +220,24 @@ impl Reading<'_> {
         let Some(Source { frames, decoder }) = self.source.as_deref_mut() else {
             return Ok(false);
         };
-        match frames.fill() {
-            Ok(true) => {}
-            Ok(false) => return Err(CLOSED.to_owned()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(super::socket::plain(&error)),
+        loop {
+            match frames.fill() {
+                Ok(true) => {}
+                Ok(false) => return Err(CLOSED.to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(super::socket::plain(&error)),
+            }
+            while let Some(frame) = frames
+                .whole()
+                .map_err(|error| super::socket::plain(&error))?
+            {
+                decoder.handle(core, frame)?;
+            }
+            // What was opened and found no room yet would wake nobody.
+            if !frames.source().holds_more() {
+                return Ok(true);
+            }
         }
-        while let Some(frame) = frames
-            .whole()
-            .map_err(|error| super::socket::plain(&error))?
-        {
-            decoder.handle(core, frame)?;
-        }
-        Ok(true)
     }
 }
 
@@ -255,11 +282,15 @@ pub(super) fn start(core: &Arc<Core>) -> io::Result<()> {
 // Returns why the connection has ended.
 fn read(core: &Core, inlet: &Inlet) -> String {
     let mut ready = Vec::with_capacity(1);
+    // What came with the handshake's last words, if it is there, shows at no socket.
+    let mut is_first = true;
     loop {
         ready.clear();
-        match epoll::wait(&inlet.epoll, spare_capacity(&mut ready), None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return super::socket::plain(&error.into()),
+        if !std::mem::take(&mut is_first) {
+            match epoll::wait(&inlet.epoll, spare_capacity(&mut ready), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return super::socket::plain(&error.into()),
+            }
         }
         let Some(mut reading) = inlet.take(Who::Thread) else {
             if inlet.turn.lock().is_over() {

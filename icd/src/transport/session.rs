@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ use causeway_proto::command::{Answer, Completion, DeviceTimer, LinkState, Notice
 use causeway_proto::id::{EventId, RequestId, SessionId};
 use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
+use causeway_security::{Fingerprint, Line};
 use parking_lot::Mutex;
 
 use super::bulk::memory::HostRegion;
@@ -71,6 +72,8 @@ pub struct Location {
     pub name: String,
     /// Where it says that other nodes may reach it, `host:port`, the likeliest first.
     pub addresses: Vec<String>,
+    /// Of the session's certificate, if its connections are secured.
+    pub certificate: Option<Fingerprint>,
 }
 
 /// A live (or lost) session. Dropping the last reference ends it.
@@ -480,28 +483,30 @@ impl std::fmt::Debug for Session {
 }
 
 fn start_direct(
-    socket: TcpStream,
+    line: Line,
     address: String,
-    pulse: &Arc<TcpStream>,
+    pulse: &Arc<Line>,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
 ) -> io::Result<Arc<Core>> {
+    let (socket, tls) = line.into_parts();
+    let (records, opener) = tls.unzip();
     let socket = Arc::new(socket);
-    let inlet = Inlet::new(Arc::clone(&socket))?;
-    let halves = (Box::new(Direct::new(socket)) as _, Some(inlet));
+    let inlet = Inlet::new(Arc::clone(&socket), opener)?;
+    let halves = (Box::new(Direct::new(socket, records)) as _, Some(inlet));
     let core = Arc::new(Core::new(address, halves, Arc::clone(pulse), bulk, events));
     reader::start(&core)?;
     Ok(core)
 }
 
 fn start_grpc(
-    socket: TcpStream,
+    line: Line,
     address: String,
-    pulse: &Arc<TcpStream>,
+    pulse: &Arc<Line>,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
 ) -> io::Result<Arc<Core>> {
-    let (carrier, incoming) = Grpc::new(socket)?;
+    let (carrier, incoming) = Grpc::new(line)?;
     let core = Arc::new(Core::new(
         address,
         (Box::new(carrier), None),

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use causeway_lane::{Place, Shared};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{
-    GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
+    GREETING, Greeting, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof,
+    client_proof,
 };
 use causeway_proto::status::WireError;
 use causeway_proto::version;
+use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
 use rustix::net::sockopt;
 
 /// Commands and heartbeats go before bulk in the sender's own queues.
@@ -31,6 +33,8 @@ pub(super) struct Door {
     pub(super) session: SessionId,
     /// Its secret.
     pub(super) secret: SessionSecret,
+    /// Of its certificate, if its connections are secured.
+    pub(super) fingerprint: Option<Fingerprint>,
     /// Silence after which the peer counts as lost.
     pub(super) heartbeat_limit: Duration,
     /// Where it shares memory, if that is here and wanted.
@@ -47,19 +51,25 @@ impl Door {
         purpose: Purpose,
         lane: u8,
         deadline: Instant,
-    ) -> Result<TcpStream, WireError> {
+    ) -> Result<Line, WireError> {
         let unreachable = |error: io::Error| WireError::Unreachable {
             address: self.address.clone(),
             reason: plain(&error),
         };
-        let mut stream =
+        let stream =
             TcpStream::connect_timeout(&self.peer, time_left(deadline).map_err(unreachable)?)
                 .map_err(unreachable)?;
         self.set_options(&stream, purpose).map_err(unreachable)?;
-        self.prove(&mut stream, purpose, lane, deadline)?;
-        stream.set_read_timeout(None).map_err(unreachable)?;
-        stream.set_write_timeout(None).map_err(unreachable)?;
-        Ok(stream)
+        let mut line = Line::Clear(stream);
+        let preamble = self.introduce(&line, purpose, lane, deadline)?;
+        if let Some(fingerprint) = self.fingerprint {
+            line = self.secure(line, fingerprint, deadline)?;
+        }
+        self.prove(&line, &preamble, deadline)?;
+        let socket = line.socket();
+        socket.set_read_timeout(None).map_err(unreachable)?;
+        socket.set_write_timeout(None).map_err(unreachable)?;
+        Ok(line)
     }
 
     /// Whether there may be memory to share with the node.
@@ -82,9 +92,12 @@ impl Door {
         };
         let socket = place.connect().map_err(|error| failed(plain(&error)))?;
         // std has one type for a stream socket with time limits, and it asks for no more than that.
-        let mut stream = TcpStream::from(socket);
-        self.prove(&mut stream, Purpose::SharedBulk, lane, deadline)?;
-        causeway_lane::offer(OwnedFd::from(stream), deadline)
+        let line = Line::Clear(TcpStream::from(socket));
+        // Nobody can stand between the ends of a socket that does not leave this system: no TLS.
+        let preamble = self.introduce(&line, Purpose::SharedBulk, lane, deadline)?;
+        self.prove(&line, &preamble, deadline)?;
+        let (socket, _) = line.into_parts();
+        causeway_lane::offer(OwnedFd::from(socket), deadline)
             .map_err(|error| failed(error.to_string()))
     }
 
@@ -111,13 +124,14 @@ impl Door {
         Ok(())
     }
 
-    fn prove(
+    // Says what the connection is for.
+    fn introduce(
         &self,
-        stream: &mut TcpStream,
+        line: &Line,
         purpose: Purpose,
         lane: u8,
         deadline: Instant,
-    ) -> Result<(), WireError> {
+    ) -> Result<[u8; PREAMBLE], WireError> {
         let preamble = Preamble {
             purpose,
             lane,
@@ -125,9 +139,41 @@ impl Door {
             link: 0,
         };
         let bytes = preamble.encode();
-        self.spoken(write_by(stream, &bytes, deadline))?;
+        self.spoken(write_by(line, &bytes, deadline))?;
+        Ok(bytes)
+    }
+
+    // With the holder of the session's certificate, and with nobody else.
+    fn secure(
+        &self,
+        line: Line,
+        fingerprint: Fingerprint,
+        deadline: Instant,
+    ) -> Result<Line, WireError> {
+        let (socket, _) = line.into_parts();
+        let handshake = self.spoken(pinned(fingerprint))?;
+        let records = match complete(handshake, &socket, deadline) {
+            Ok(records) => records,
+            Err(NotSecured::InTheClear) => {
+                // Who does not let the connection in says so before TLS. No welcome is taken so.
+                self.greeting(&Line::Clear(socket), deadline)?;
+                return Err(self.nonsense(NotSecured::InTheClear.to_string()));
+            }
+            Err(NotSecured::Io(error)) => return self.spoken(Err(error)),
+            Err(error @ NotSecured::Tls(_)) => {
+                let reason =
+                    format!("{error}: the connection does not end at the session's process");
+                return Err(self.nonsense(reason));
+            }
+        };
+        let stream = self.spoken(TlsStream::new(socket, records))?;
+        Ok(Line::Tls(stream))
+    }
+
+    // The worker's welcome; anything else is an error.
+    fn greeting(&self, line: &Line, deadline: Instant) -> Result<Greeting, WireError> {
         let mut greeting = [0; GREETING];
-        self.spoken(read_by(stream, &mut greeting, deadline))?;
+        self.spoken(read_by(line, &mut greeting, deadline))?;
         let greeting =
             Greeting::decode(&greeting).map_err(|error| self.nonsense(error.to_string()))?;
         if greeting.verdict == Verdict::Version || greeting.verdict == Verdict::Welcome {
@@ -140,18 +186,28 @@ impl Door {
                 reason: greeting.verdict.to_string(),
             });
         }
-        let ours = client_proof(&self.secret, &bytes, &greeting.nonce);
-        self.spoken(write_by(stream, &ours, deadline))?;
+        Ok(greeting)
+    }
+
+    fn prove(
+        &self,
+        line: &Line,
+        preamble: &[u8; PREAMBLE],
+        deadline: Instant,
+    ) -> Result<(), WireError> {
+        let greeting = self.greeting(line, deadline)?;
+        let ours = client_proof(&self.secret, preamble, &greeting.nonce);
+        self.spoken(write_by(line, &ours, deadline))?;
         let mut theirs = [0; WORKER_PROOF];
-        self.spoken(read_by(stream, &mut theirs, deadline))?;
-        if check_worker_proof(&self.secret, &bytes, &greeting.nonce, &ours, &theirs) {
+        self.spoken(read_by(line, &mut theirs, deadline))?;
+        if check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs) {
             Ok(())
         } else {
             Err(self.nonsense("it does not know the session's secret".to_owned()))
         }
     }
 
-    fn spoken(&self, result: io::Result<()>) -> Result<(), WireError> {
+    fn spoken<T>(&self, result: io::Result<T>) -> Result<T, WireError> {
         result.map_err(|error| WireError::Protocol {
             address: self.address.clone(),
             reason: format!("in the handshake of a connection: {}", plain(&error)),
@@ -167,10 +223,10 @@ impl Door {
 }
 
 // Fills `bytes`, however slowly the peer lets them drip, or fails at the deadline.
-fn read_by(stream: &mut TcpStream, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+fn read_by(mut line: &Line, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
-        stream.set_read_timeout(Some(time_left(deadline)?))?;
-        match stream.read(bytes) {
+        line.socket().set_read_timeout(Some(time_left(deadline)?))?;
+        match line.read(bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => bytes = &mut bytes[count..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -181,9 +237,10 @@ fn read_by(stream: &mut TcpStream, mut bytes: &mut [u8], deadline: Instant) -> i
 }
 
 // A handshake's few bytes always find room in a fresh socket, so one limit is enough.
-fn write_by(stream: &mut TcpStream, bytes: &[u8], deadline: Instant) -> io::Result<()> {
-    stream.set_write_timeout(Some(time_left(deadline)?))?;
-    stream.write_all(bytes)
+fn write_by(mut line: &Line, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    line.socket()
+        .set_write_timeout(Some(time_left(deadline)?))?;
+    line.write_all(bytes)
 }
 
 /// What is left until `deadline`, as an error when nothing is.
@@ -218,6 +275,7 @@ mod tests {
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),
+            fingerprint: None,
             heartbeat_limit: Duration::from_secs(4),
             place: None,
         };

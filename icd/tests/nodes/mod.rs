@@ -74,6 +74,7 @@ impl Node {
         let mut command = Command::new(programs.join("causewayd"));
         command
             .args(["--listen", "127.0.0.1:0"])
+            .args(secured::arguments())
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0");
         if let Drivers::Fake(settings) = drivers {
             let driver = programs.join("libfake_opencl.so");
@@ -116,6 +117,11 @@ impl Node {
             devices,
             dir,
         }
+    }
+
+    /// The daemon's process.
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Where it listens.

@@ -10,6 +10,8 @@
     reason = "each test file uses its own part"
 )]
 
+pub mod secured;
+
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -129,6 +131,7 @@ pub fn daemon() -> &'static str {
     ADDRESS.get_or_init(|| {
         let mut child = Command::new(programs_of(&["causewayd"]).join("causewayd"))
             .args(["--listen", "127.0.0.1:0"])
+            .args(secured::arguments())
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .stdout(Stdio::piped())
             .spawn()

@@ -43,7 +43,9 @@ impl Pace {
     /// To be called before each chunk that is sent on `stream`, always the same: sees whether it should go faster or
     /// slower than the last. Shared memory has no pace.
     pub fn before_chunk(&mut self, stream: &Stream, beside: &Beside) {
-        let Stream::Tcp(socket) = stream else { return };
+        let Some(socket) = stream.socket() else {
+            return;
+        };
         if !self.adapts && self.most == self.told {
             return;
         }

@@ -3,6 +3,8 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
+use causeway_security::{Line, TlsStream};
+
 use crate::buffer::Buffer;
 use crate::shared::{Caching, Shared};
 
@@ -11,6 +13,8 @@ use crate::shared::{Caching, Shared};
 pub enum Stream {
     /// A connection.
     Tcp(TcpStream),
+    /// A connection with TLS.
+    Tls(TlsStream),
     /// Memory that both ends have.
     Shared(Shared),
     /// One chunk in memory of this process: what a compressed one becomes, or is made from.
@@ -22,8 +26,19 @@ impl Stream {
     pub fn shut_down(&self) {
         match self {
             Stream::Tcp(socket) => drop(socket.shutdown(std::net::Shutdown::Both)),
+            Stream::Tls(stream) => stream.shut_down(),
             Stream::Shared(shared) => shared.shut_down(),
             Stream::Buffer(_) => {}
+        }
+    }
+
+    /// The socket that its bytes go over, if they do; for options and questions.
+    #[must_use]
+    pub fn socket(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(socket) => Some(socket),
+            Stream::Tls(stream) => Some(stream.socket()),
+            Stream::Shared(_) | Stream::Buffer(_) => None,
         }
     }
 
@@ -38,6 +53,7 @@ impl Read for &Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(socket) => (&*socket).read(into),
+            Stream::Tls(stream) => (&*stream).read(into),
             #[allow(unsafe_code)]
             Stream::Shared(shared) => {
                 // SAFETY: the slice is memory of its length.
@@ -56,6 +72,7 @@ impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(socket) => (&*socket).write(bytes),
+            Stream::Tls(stream) => (&*stream).write(bytes),
             #[allow(unsafe_code)]
             Stream::Shared(shared) => {
                 // SAFETY: the slice is memory of its length.
@@ -79,5 +96,14 @@ impl Write for &Stream {
 impl From<TcpStream> for Stream {
     fn from(socket: TcpStream) -> Stream {
         Stream::Tcp(socket)
+    }
+}
+
+impl From<Line> for Stream {
+    fn from(line: Line) -> Stream {
+        match line {
+            Line::Clear(socket) => Stream::Tcp(socket),
+            Line::Tls(stream) => Stream::Tls(stream),
+        }
     }
 }

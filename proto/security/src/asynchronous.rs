@@ -80,13 +80,26 @@ impl<S> SecureStream<S> {
     /// # Errors
     /// As [`Records::open`], of what came with the handshake.
     pub fn new(socket: S, records: Arc<Records>) -> io::Result<SecureStream<S>> {
-        Ok(SecureStream {
+        let opener = Opener::new(Arc::clone(&records))?;
+        Ok(SecureStream::over(socket, records, opener))
+    }
+
+    /// The same of one that was read before.
+    #[must_use]
+    pub fn over(socket: S, records: Arc<Records>, opener: Opener) -> SecureStream<S> {
+        SecureStream {
             socket,
-            opener: Opener::new(Arc::clone(&records))?,
+            opener,
             records,
             sealed: Vec::new(),
             sent: 0,
-        })
+        }
+    }
+
+    /// Its socket, for options; not to be read or written.
+    #[must_use]
+    pub fn socket(&self) -> &S {
+        &self.socket
     }
 
     /// What seals and opens.

@@ -11,12 +11,18 @@ use std::time::{Duration, Instant};
 use crate::Handshake;
 use crate::records::Records;
 
+/// The types of TLS' records.
+const RECORDS: std::ops::RangeInclusive<u8> = 20..=23;
+
 /// No connection came about.
 #[derive(Debug, thiserror::Error)]
 pub enum NotSecured {
     /// Something of the system's, a time limit included.
     #[error("{0}")]
     Io(io::Error),
+    /// The other end does not speak TLS here. Nothing of what it says has been read.
+    #[error("it answers in the clear where TLS was to be spoken")]
+    InTheClear,
     /// What one end said of the other.
     #[error("TLS: {0}")]
     Tls(rustls::Error),
@@ -54,6 +60,10 @@ pub fn complete(
     deadline: Instant,
 ) -> Result<Arc<Records>, NotSecured> {
     let mut socket = Until { socket, deadline };
+    if let Handshake::Client(_) = handshake {
+        handshake.write_tls(&mut socket)?;
+        socket.look_at_answer()?;
+    }
     while handshake.is_handshaking() {
         handshake.complete_io(&mut socket)?;
     }
@@ -69,6 +79,21 @@ struct Until<'a> {
 }
 
 impl Until<'_> {
+    // Who cannot serve may say so in the clear.
+    fn look_at_answer(&self) -> Result<(), NotSecured> {
+        let mut first = [0];
+        loop {
+            self.socket.set_read_timeout(Some(self.left()?))?;
+            match self.socket.peek(&mut first) {
+                Ok(0) => return Err(NotSecured::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) if RECORDS.contains(&first[0]) => return Ok(()),
+                Ok(_) => return Err(NotSecured::InTheClear),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         // Zero would mean no limit.

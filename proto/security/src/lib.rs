@@ -4,7 +4,7 @@
 //! - [`SessionCertificate`], [`Fingerprint`], [`pinned`]: a certificate for one session alone, which the
 //!   client knows by its digest;
 //! - [`Records`]: an established connection as two functions, from plain bytes to sealed ones and back;
-//!   [`Opener`], [`LaneTls`] and [`SecureStream`] put them before the kinds of sockets that there are here;
+//!   [`Opener`], [`TlsStream`] and [`SecureStream`] put them before the kinds of sockets that there are here;
 //! - [`Authority`]: a small CA, for those who have none;
 //! - [`Token`], [`TokenList`]: what a client says that has no certificate, and what a server keeps of it;
 //! - [`LeaseKey`], [`LeaseVerifier`]: leases that the device manager signs;
@@ -24,12 +24,13 @@ mod client;
 mod files;
 mod fingerprint;
 mod handshake;
-mod lane;
+mod line;
 mod provider;
 mod records;
 mod secret;
 mod server;
 mod session;
+mod stream;
 mod token;
 mod token_list;
 
@@ -40,11 +41,12 @@ pub use client::{ClientTls, pinned};
 pub use files::{BadFile, read_secret};
 pub use fingerprint::Fingerprint;
 pub use handshake::{NotSecured, complete};
-pub use lane::LaneTls;
+pub use line::Line;
 pub use records::{Opener, Records};
 pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::{SessionCertificate, SessionTls};
+pub use stream::TlsStream;
 pub use token::{BadToken, Token, TokenHash};
 pub use token_list::{NotAuthenticated, TokenList};
 

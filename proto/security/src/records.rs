@@ -131,18 +131,31 @@ impl Opener {
         into: &mut [u8],
         mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
+        let piece = self.next(into.len(), &mut receive)?;
+        into[..piece.len()].copy_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    /// The same without a copy: at most so many bytes, where they lie; none at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`Opener::read`].
+    pub fn next(
+        &mut self,
+        most: usize,
+        mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<&[u8]> {
         while !self.holds_more() {
             self.taken = 0;
             self.plain.clear();
             let got = receive(&mut self.sealed)?;
             if got == 0 {
-                return Ok(0);
+                break;
             }
             self.records.open(&self.sealed[..got], &mut self.plain)?;
         }
-        let count = into.len().min(self.plain.len() - self.taken);
-        into[..count].copy_from_slice(&self.plain[self.taken..self.taken + count]);
-        self.taken += count;
-        Ok(count)
+        let begin = self.taken;
+        self.taken += most.min(self.plain.len() - begin);
+        Ok(&self.plain[begin..self.taken])
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use causeway_security::{
-    Authority, ClientCertificates, ClientTls, Handshake, Issued, LaneTls, NotSecured, Opener,
-    Records, ServerTls, SessionCertificate, complete, pinned, user_of,
+    Authority, ClientCertificates, ClientTls, Handshake, Issued, NotSecured, Opener, Records,
+    ServerTls, SessionCertificate, TlsStream, complete, pinned, user_of,
 };
 use proptest::prelude::*;
 
@@ -37,11 +37,11 @@ fn shake(client: Handshake, server: Handshake) -> (Outcome, Outcome) {
     (client, serving.join().unwrap())
 }
 
-fn lanes() -> (LaneTls, LaneTls) {
+fn lanes() -> (TlsStream, TlsStream) {
     let certificate = SessionCertificate::generate().unwrap();
     let server = certificate.server().unwrap().handshake().unwrap();
     let (near, far) = shake(pinned(certificate.fingerprint()).unwrap(), server);
-    let lane = |(socket, records)| LaneTls::new(socket, records).unwrap();
+    let lane = |(socket, records)| TlsStream::new(socket, records).unwrap();
     (lane(near.unwrap()), lane(far.unwrap()))
 }
 

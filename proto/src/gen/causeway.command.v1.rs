@@ -285,6 +285,9 @@ pub struct AddLink {
     /// this end opens the connections, now; else it waits for them
     #[prost(bool, tag = "5")]
     pub dial: bool,
+    /// of the other end's certificate, where its connections are secured
+    #[prost(bytes = "bytes", tag = "6")]
+    pub certificate_sha256: ::prost::bytes::Bytes,
 }
 /// This end tries as well: the other one could not.
 #[allow(clippy::all)]

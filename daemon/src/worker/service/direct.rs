@@ -14,6 +14,7 @@ use bytes::Bytes;
 use causeway_proto::command::{Command, CommandBatch};
 use causeway_proto::frame::{self, PREFIX};
 use causeway_proto::patience::Patience;
+use causeway_security::{Line, Opener};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
@@ -31,22 +32,25 @@ const CONNECTION: &str = "commands";
 
 /// Carries commands to the session that `begin` starts, until the connection or the session ends.
 pub(super) fn carry(
-    socket: TcpStream,
+    line: Line,
     endings: &Endings,
     begin: impl FnOnce(Arc<dyn EventSink>) -> Arc<Session>,
 ) -> Ending {
+    let (socket, tls) = line.into_parts();
+    let (records, opener) = tls.unzip();
     let events = socket
         .try_clone()
-        .and_then(|socket| DirectEvents::start(socket, endings.clone()));
+        .and_then(|socket| DirectEvents::start(socket, records, endings.clone()));
     let events = match events {
         Ok(events) => events,
         Err(error) => return Ending::Broken(format!("the command connection: {error}")),
     };
     let session = begin(Arc::<DirectEvents>::clone(&events));
-    let mut frames = Frames::new(Patient {
+    let patient = Patient {
         socket,
         patience: Patience::new(),
-    });
+    };
+    let mut frames = Frames::new(Source { patient, opener });
     loop {
         events.wait_for_room();
         match frames.next() {
@@ -96,6 +100,22 @@ impl Read for Patient {
         };
         self.patience.learn(begun.elapsed());
         read
+    }
+}
+
+/// The bytes of frames, opened if they come sealed.
+struct Source {
+    patient: Patient,
+    opener: Option<Opener>,
+}
+
+impl Read for Source {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Source { patient, opener } = self;
+        match opener {
+            None => patient.read(into),
+            Some(opener) => opener.read(into, |sealed| patient.read(sealed)),
+        }
     }
 }
 

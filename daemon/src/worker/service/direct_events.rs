@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use causeway_proto::command::EventBatch;
 use causeway_proto::frame::{self, PREFIX};
+use causeway_security::Records;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::Message;
 use rustix::event::{PollFd, PollFlags};
@@ -35,6 +36,8 @@ const KEEP: usize = 1 << 20;
 
 pub(super) struct DirectEvents {
     socket: TcpStream,
+    /// With TLS, what seals what leaves.
+    records: Option<Arc<Records>>,
     endings: Endings,
     state: Mutex<State>,
     /// The `events` thread is to go on.
@@ -74,9 +77,14 @@ struct Outgoing {
 
 impl DirectEvents {
     /// Starts with a connection's socket; the reading half stays with the caller.
-    pub(super) fn start(socket: TcpStream, endings: Endings) -> io::Result<Arc<DirectEvents>> {
+    pub(super) fn start(
+        socket: TcpStream,
+        records: Option<Arc<Records>>,
+        endings: Endings,
+    ) -> io::Result<Arc<DirectEvents>> {
         let events = Arc::new(DirectEvents {
             socket,
+            records,
             endings,
             state: Mutex::default(),
             stuck: Condvar::new(),
@@ -105,7 +113,8 @@ impl DirectEvents {
         turns: usize,
     ) -> Outcome {
         for _ in 0..turns {
-            if out.sent == out.bytes.len() {
+            let fresh = out.sent == out.bytes.len();
+            if fresh {
                 if state.waiting.is_empty() {
                     state.writer = Writer::Nobody;
                     state.keep(out.bytes);
@@ -117,7 +126,12 @@ impl DirectEvents {
                 state.in_hand = out.bytes.len();
             }
             drop(state);
-            let wrote = out.write(&self.socket);
+            // One thread at a time is here, so records leave in the order in which they are sealed.
+            let sealed = match &self.records {
+                Some(records) if fresh => out.seal(records),
+                _ => Ok(()),
+            };
+            let wrote = sealed.and_then(|()| out.write(&self.socket));
             state = self.state.lock();
             state.in_hand = out.bytes.len() - out.sent;
             if state.backlog() <= LOW {
@@ -202,6 +216,12 @@ impl State {
 }
 
 impl Outgoing {
+    fn seal(&mut self, records: &Records) -> io::Result<()> {
+        let plain = std::mem::take(&mut self.bytes);
+        self.bytes.reserve(plain.len() + plain.len() / 512 + 64);
+        records.seal(&plain, &mut self.bytes)
+    }
+
     /// Whether all of it has left; `false` when the socket is full.
     fn write(&mut self, socket: &TcpStream) -> io::Result<bool> {
         while self.sent < self.bytes.len() {
@@ -282,7 +302,7 @@ mod tests {
     #[test]
     fn order_holds_while_the_client_is_slow() {
         let (mut client, worker) = pair();
-        let events = DirectEvents::start(worker, Endings::new().0).unwrap();
+        let events = DirectEvents::start(worker, None, Endings::new().0).unwrap();
         // Far more than both socket buffers take, before the client reads anything.
         for event in 0..300 {
             events.send(completion(event, 100_000));
@@ -298,7 +318,7 @@ mod tests {
     #[test]
     fn every_event_of_many_threads_arrives_once() {
         let (mut client, worker) = pair();
-        let events = DirectEvents::start(worker, Endings::new().0).unwrap();
+        let events = DirectEvents::start(worker, None, Endings::new().0).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let events = &events;
@@ -322,7 +342,7 @@ mod tests {
     fn a_lost_client_is_said_once_and_then_ignored() {
         let (client, worker) = pair();
         let (endings, ended) = Endings::new();
-        let events = DirectEvents::start(worker, endings).unwrap();
+        let events = DirectEvents::start(worker, None, endings).unwrap();
         // Unread bytes make the kernel answer the close with a reset.
         drop(client);
         for event in 0..1000 {

@@ -4,13 +4,13 @@
 //! direct carrier. No HTTP/2 ping watches the client: one that is stopped could not answer it.
 
 use std::io;
-use std::net::TcpStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use causeway_proto::command::{CommandBatch, EventBatch};
+use causeway_security::{Line, SecureStream};
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +24,7 @@ use super::ending::{Ending, Endings};
 use super::grpc_service::WorkerService;
 use super::named;
 use crate::held::Held;
+use crate::port::Port;
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
 
@@ -37,7 +38,7 @@ const HIGH: usize = 64 << 20;
 
 /// Carries commands to the session that `begin` starts, until the connection or the session ends.
 pub(super) fn carry(
-    socket: TcpStream,
+    line: Line,
     endings: &Endings,
     begin: impl FnOnce(Arc<dyn EventSink>) -> Arc<Session>,
 ) -> Ending {
@@ -53,7 +54,7 @@ pub(super) fn carry(
     }))));
     let failed = endings.clone();
     let started = named("grpc", move || {
-        if let Err(error) = serve(socket, call) {
+        if let Err(error) = serve(line, call) {
             failed.end(Ending::ClientLost {
                 connection: CONNECTION,
                 error,
@@ -102,10 +103,16 @@ type Arrival = Result<CommandBatch, Status>;
 
 /// Serves the one connection until it closes.
 #[tokio::main(flavor = "current_thread")]
-async fn serve(socket: TcpStream, call: Call) -> io::Result<()> {
+async fn serve(line: Line, call: Call) -> io::Result<()> {
+    let (socket, tls) = line.into_parts();
     socket.set_nonblocking(true)?;
+    let socket = tokio::net::TcpStream::from_std(socket)?;
+    let port = match tls {
+        None => Port::Clear(socket),
+        Some((records, opener)) => Port::Tls(Box::new(SecureStream::over(socket, records, opener))),
+    };
     let (open, closed) = oneshot::channel::<()>();
-    let socket = Held::new(tokio::net::TcpStream::from_std(socket)?, open);
+    let socket = Held::new(port, open);
     let incoming = tokio_stream::once(Ok::<_, io::Error>(socket)).chain(tokio_stream::pending());
     let serving = Server::builder()
         .initial_stream_window_size(WINDOW)

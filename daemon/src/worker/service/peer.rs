@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::id::LinkId;
 use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
+use causeway_security::Line;
 
 use super::stage::Stage;
 use super::{proof, sockets};
@@ -22,14 +23,15 @@ const WAIT_FOR_LINK: Duration = Duration::from_secs(1);
 
 /// A connection that has proved its link's secret.
 pub(super) struct Proved {
+    line: Line,
     session: Arc<Session>,
     place: Place,
 }
 
 impl Proved {
     /// Hands it over.
-    pub(super) fn attach(self, socket: TcpStream) {
-        self.session.attach_peer(self.place, socket);
+    pub(super) fn attach(self) {
+        self.session.attach_peer(self.place, self.line);
     }
 }
 
@@ -38,15 +40,28 @@ pub(super) fn prove(
     stage: &Stage,
     preamble: &Preamble,
     bytes: &[u8; PREAMBLE],
-    socket: &TcpStream,
+    socket: TcpStream,
 ) -> Result<Proved, proof::Refused> {
-    let found = proof::fits(socket, preamble.purpose)
+    let found = proof::fits(&socket, preamble.purpose)
         .and_then(|()| sockets::assignment(stage, preamble))
         .and_then(|_| find(stage, preamble));
-    let (session, link) = found.inspect_err(|verdict| proof::refuse(socket, *verdict))?;
-    let place = proof::prove(socket, link.secret(), bytes, || link.claim(preamble.lane))?;
-    links::set_options(socket, preamble.lane)?;
-    Ok(Proved { session, place })
+    let (session, link) = match found {
+        Ok(found) => found,
+        Err(verdict) => {
+            proof::refuse(&socket.into(), verdict);
+            return Err(verdict.into());
+        }
+    };
+    let deadline = proof::deadline();
+    let line = proof::secure(socket, stage.tls().as_ref(), deadline)?;
+    let claim = || link.claim(preamble.lane);
+    let place = proof::prove(&line, link.secret(), bytes, deadline, claim)?;
+    links::set_options(line.socket(), preamble.lane)?;
+    Ok(Proved {
+        line,
+        session,
+        place,
+    })
 }
 
 fn find(stage: &Stage, preamble: &Preamble) -> Result<(Arc<Session>, Arc<Link>), Verdict> {

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_security::{Line, Records};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -16,23 +18,54 @@ const CONNECTION: &str = "pulse";
 /// A stopped client does not read: its kernel keeps the bytes (hours of them fit) and acknowledges
 /// them, so it stays alive here. A cut network leaves them unacknowledged, and `TCP_USER_TIMEOUT` ends
 /// the connection.
-pub(super) fn beat(socket: &TcpStream, interval: Duration) -> Ending {
+pub(super) fn beat(line: Line, interval: Duration) -> Ending {
+    let (socket, tls) = line.into_parts();
+    let mut beats = Beats {
+        records: tls.map(|(records, _)| records),
+        ..Beats::default()
+    };
     let lost = |error: io::Error| Ending::ClientLost {
         connection: CONNECTION,
         error,
     };
     loop {
-        match rustix::net::send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            // Full: what lies there is a sign of life too, once it is read.
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(error) => return lost(error.into()),
+        if let Err(error) = beats.send(&socket) {
+            return lost(error);
         }
-        match heard_within(socket, interval) {
+        match heard_within(&socket, interval) {
             Ok(None) => {}
             Ok(Some(0)) => return Ending::ClientClosed,
             Ok(Some(_)) => return Ending::Violation("bytes on the pulse connection".to_owned()),
             Err(error) => return lost(error),
         }
+    }
+}
+
+/// The bytes of heartbeats, and those that the socket has not taken.
+#[derive(Default)]
+struct Beats {
+    records: Option<Arc<Records>>,
+    waiting: Vec<u8>,
+}
+
+impl Beats {
+    /// Sends one, unless an earlier one still waits.
+    fn send(&mut self, socket: &TcpStream) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            match &self.records {
+                None => self.waiting.push(0),
+                Some(records) => records.seal(&[0], &mut self.waiting)?,
+            }
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::send(socket, &self.waiting, flags) {
+            // Sealed, it may leave in parts.
+            Ok(sent) => drop(self.waiting.drain(..sent)),
+            // Full: what lies there is a sign of life too, once it is read.
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
     }
 }
 
@@ -74,7 +107,7 @@ mod tests {
     #[test]
     fn zeros_come_until_the_client_leaves() {
         let (mut client, worker) = pair();
-        let beating = std::thread::spawn(move || beat(&worker, Duration::from_millis(5)));
+        let beating = std::thread::spawn(move || beat(worker.into(), Duration::from_millis(5)));
         let mut bytes = [1; 3];
         client.read_exact(&mut bytes).unwrap();
         assert_eq!(bytes, [0; 3]);
@@ -86,7 +119,7 @@ mod tests {
     fn a_client_has_nothing_to_say_here() {
         let (mut client, worker) = pair();
         client.write_all(b"x").unwrap();
-        let ending = beat(&worker, Duration::from_secs(5));
+        let ending = beat(worker.into(), Duration::from_secs(5));
         assert!(matches!(ending, Ending::Violation(_)));
     }
 }

@@ -34,7 +34,9 @@ pub(super) fn receive(
                 }
                 deadlines = Some(Deadlines::of(&assignment));
                 builds.switch(assignment.build_cache);
-                stage.assign(assignment);
+                if let Err(error) = stage.assign(assignment) {
+                    break Ending::Broken(format!("the session's certificate: {error}"));
+                }
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
                 take(stage, commands, preamble, socket.into());
@@ -116,19 +118,19 @@ fn take(
 ) {
     // The supervisor has decoded it before.
     let Ok(preamble) = Preamble::decode(&bytes) else {
-        proof::refuse(&socket, Verdict::Malformed);
+        proof::refuse(&socket.into(), Verdict::Malformed);
         return;
     };
     let Some(proving) = stage.begin_proof(preamble.purpose) else {
-        proof::refuse(&socket, Verdict::TooMany);
+        proof::refuse(&socket.into(), Verdict::TooMany);
         return;
     };
     let (stage, commands) = (Arc::clone(stage), commands.clone());
     let spawned = named("proof", move || {
         let taken = if preamble.purpose == Purpose::Peer {
-            peer::prove(&stage, &preamble, &bytes, &socket).map(|proved| {
+            peer::prove(&stage, &preamble, &bytes, socket).map(|proved| {
                 drop(proving);
-                proved.attach(socket);
+                proved.attach();
             })
         } else {
             prove(&stage, &preamble, &bytes, socket).map(|connection| {
@@ -156,11 +158,20 @@ fn prove(
         stage.has_place(preamble)?;
         Ok(assignment)
     });
-    let assignment = assignment.inspect_err(|verdict| proof::refuse(&socket, *verdict))?;
+    let assignment = match assignment {
+        Ok(assignment) => assignment,
+        Err(verdict) => {
+            proof::refuse(&socket.into(), verdict);
+            return Err(verdict.into());
+        }
+    };
     // Closed last: who is refused after the proof finds the place free when it sees the end.
     let _open = socket.try_clone()?;
-    let place = proof::prove(&socket, &assignment.secret, bytes, || stage.claim(preamble))?;
-    let connection = proof::connection(socket, preamble, assignment.heartbeat_limit)?;
+    let deadline = proof::deadline();
+    let line = proof::secure(socket, stage.tls().as_ref(), deadline)?;
+    let claim = || stage.claim(preamble);
+    let place = proof::prove(&line, &assignment.secret, bytes, deadline, claim)?;
+    let connection = proof::connection(line, preamble, assignment.heartbeat_limit)?;
     place.keep();
     Ok(connection)
 }
@@ -181,11 +192,10 @@ fn attach(stage: &Stage, commands: &mpsc::Sender<Connection>, connection: Connec
             let _ = commands.send(connection);
         }
         Connection::Bulk { lane, stream } => stage.session().attach_bulk(lane, stream),
-        Connection::Pulse(socket) => {
+        Connection::Pulse(line) => {
             if let Some(assignment) = stage.assignment() {
-                stage
-                    .endings
-                    .end(pulse::beat(&socket, assignment.heartbeat_interval));
+                let interval = assignment.heartbeat_interval;
+                stage.endings.end(pulse::beat(line, interval));
             }
         }
     }

@@ -3,11 +3,13 @@
 //! Invariant: a purpose's place is claimed only by a connection that proved the secret, and is not
 //! claimed twice.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Preamble, Purpose, Verdict};
+use causeway_security::{SessionCertificate, SessionTls};
 use parking_lot::{Condvar, Mutex};
 
 use super::ending::{Ending, Endings};
@@ -29,6 +31,7 @@ pub(super) struct Stage {
 #[derive(Default)]
 struct State {
     assignment: Option<Arc<Assignment>>,
+    tls: Option<SessionTls>,
     session: Option<Arc<Session>>,
     commands: bool,
     pulse: bool,
@@ -58,8 +61,22 @@ impl Stage {
         }
     }
 
-    pub(super) fn assign(&self, assignment: Assignment) {
-        self.state.lock().assignment = Some(Arc::new(assignment));
+    /// The session to serve.
+    ///
+    /// # Errors
+    /// When its certificate is of no use.
+    pub(super) fn assign(&self, assignment: Assignment) -> io::Result<()> {
+        let certificate = assignment.certificate.as_ref();
+        let tls = certificate.map(SessionCertificate::server).transpose()?;
+        let mut state = self.state.lock();
+        state.tls = tls;
+        state.assignment = Some(Arc::new(assignment));
+        Ok(())
+    }
+
+    /// What the session's connections are secured with, if they are.
+    pub(super) fn tls(&self) -> Option<SessionTls> {
+        self.state.lock().tls.clone()
     }
 
     pub(super) fn assignment(&self) -> Option<Arc<Assignment>> {
@@ -225,7 +242,7 @@ mod tests {
 
     fn stage() -> Arc<Stage> {
         let stage = Stage::new(Endings::new().0);
-        stage.assign(Assignment {
+        let assigned = stage.assign(Assignment {
             id: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),
             limits: SessionLimits {
@@ -241,7 +258,9 @@ mod tests {
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
             build_cache: false,
+            certificate: None,
         });
+        assigned.unwrap();
         Arc::new(stage)
     }
 

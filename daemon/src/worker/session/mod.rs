@@ -39,7 +39,6 @@ mod query;
 pub(crate) mod run;
 mod unseen;
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -47,6 +46,7 @@ use std::time::Duration;
 use causeway_lane::Stream;
 use causeway_proto::command::CommandBatch;
 use causeway_proto::id::EventId;
+use causeway_security::Line;
 use parking_lot::Mutex;
 
 use self::command::Command;
@@ -268,8 +268,8 @@ impl Session {
     }
 
     /// Takes a connection of another worker, which has proved its link's secret.
-    pub(crate) fn attach_peer(&self, place: Place, socket: TcpStream) {
-        place.take(&self.shared, socket);
+    pub(crate) fn attach_peer(&self, place: Place, line: Line) {
+        place.take(&self.shared, line);
     }
 
     /// The client is gone or said goodbye: stop what can be stopped, within `limit`. The process exits

@@ -61,6 +61,9 @@ fn print(node: &NodeReport) {
     for device in &node.devices {
         print_device(device);
     }
+    for remark in &node.remarks {
+        println!("  remark: {remark}");
+    }
     for problem in &node.problems {
         println!("  problem: {problem}");
     }

@@ -61,6 +61,7 @@ mod tests {
             peer: peer.parse().unwrap(),
             uuid: Bytes::new(),
             name: String::new(),
+            certificate: None,
             addresses: addresses.iter().map(|&a| a.to_owned()).collect(),
         }
     }

@@ -334,6 +334,10 @@ impl Link {
                 secret: Bytes::copy_from_slice(secret),
                 addresses: address::of(self.location(far), self.location(end)),
                 dial,
+                certificate_sha256: self
+                    .location(far)
+                    .certificate
+                    .map_or_else(Bytes::new, |of| Bytes::copy_from_slice(&of.0)),
             }),
         )
     }

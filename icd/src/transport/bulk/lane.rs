@@ -139,8 +139,8 @@ fn open_shared(core: &Arc<Core>) -> bool {
 fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
     let crew = Crew::start(core)?;
     let deadline = Instant::now() + OPEN_LIMIT;
-    let socket = core.bulk.door.open(Purpose::Bulk, lane, deadline)?;
-    crew.take(core, Stream::Tcp(socket));
+    let line = core.bulk.door.open(Purpose::Bulk, lane, deadline)?;
+    crew.take(core, line.into());
     Ok(())
 }
 
@@ -427,7 +427,7 @@ impl Bulk {
 
     // The pace that a lane over this stream has. Inside the machine there is no link.
     fn pace(&self, stream: &Stream) -> Pace {
-        let mut pace = Pace::new(matches!(stream, Stream::Tcp(socket) if !stays_inside(socket)));
+        let mut pace = Pace::new(stream.socket().is_some_and(|socket| !stays_inside(socket)));
         pace.set_most(self.most_of_a_lane());
         pace
     }

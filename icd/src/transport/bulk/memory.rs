@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use causeway_lane::{Caching, Stream};
+use causeway_lane::{Caching, Stream, receive_sealed, send_sealed};
 use causeway_proto::region::{Region, Segment};
 
 /// Shorter rows are copied through a buffer: below this, describing a row to the kernel costs more.
@@ -293,6 +293,12 @@ fn message(pieces: &mut [libc::iovec]) -> libc::msghdr {
 fn send_some(stream: &Stream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
     let socket = match stream {
         Stream::Tcp(socket) => socket,
+        Stream::Tls(stream) => {
+            // SAFETY: the pieces describe our own buffers or the application's region, readable as
+            // `HostRegion::new` demands.
+            unsafe { send_sealed(stream, pieces)? };
+            return Ok(pieces.iter().map(|piece| piece.iov_len).sum());
+        }
         Stream::Shared(shared) => {
             let mut sent = 0;
             for piece in pieces {
@@ -327,6 +333,15 @@ fn receive_some(
 ) -> io::Result<usize> {
     let socket = match stream {
         Stream::Tcp(socket) => socket,
+        Stream::Tls(stream) => {
+            let mut received = 0;
+            for piece in pieces {
+                // SAFETY: as above, writable instead of readable.
+                unsafe { receive_sealed(stream, piece.iov_base.cast(), piece.iov_len)? };
+                received += piece.iov_len;
+            }
+            return Ok(received);
+        }
         Stream::Shared(shared) => {
             let mut received = 0;
             for piece in pieces {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_proto::frame::{self, PREFIX};
+use causeway_security::Records;
+use parking_lot::Mutex;
 
 use super::Carrier;
 
@@ -19,11 +21,19 @@ const BUFFER: usize = 64 << 10;
 #[derive(Debug)]
 pub(in crate::transport) struct Direct {
     socket: Arc<TcpStream>,
+    // With TLS; the bytes are empty between two writes.
+    sealing: Option<(Arc<Records>, Mutex<Vec<u8>>)>,
 }
 
 impl Direct {
-    pub(in crate::transport) fn new(socket: Arc<TcpStream>) -> Direct {
-        Direct { socket }
+    pub(in crate::transport) fn new(
+        socket: Arc<TcpStream>,
+        records: Option<Arc<Records>>,
+    ) -> Direct {
+        Direct {
+            socket,
+            sealing: records.map(|records| (records, Mutex::default())),
+        }
     }
 }
 
@@ -31,7 +41,13 @@ impl Carrier for Direct {
     fn write(&self, batch: &mut [u8]) -> io::Result<()> {
         let prefix = frame::prefix(batch.len() - PREFIX).map_err(io::Error::other)?;
         batch[..PREFIX].copy_from_slice(&prefix);
-        (&*self.socket).write_all(batch)
+        let Some((records, sealed)) = &self.sealing else {
+            return (&*self.socket).write_all(batch);
+        };
+        let mut sealed = sealed.lock();
+        sealed.clear();
+        records.seal(batch, &mut sealed)?;
+        (&*self.socket).write_all(&sealed)
     }
 
     fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()> {
@@ -62,6 +78,11 @@ impl<R: Read> FrameReader<R> {
             begin: 0,
             end: 0,
         }
+    }
+
+    /// Where the bytes come from.
+    pub(in crate::transport) fn source(&self) -> &R {
+        &self.source
     }
 
     /// The next frame's contents, if it is here whole. When there is none, [`FrameReader::fill`].

@@ -21,8 +21,11 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request, Status, Streaming};
 
+use causeway_security::{Line, Opener, Records, SecureStream};
+
 use super::Carrier;
 use crate::thread::Stack;
+use crate::transport::control;
 use crate::transport::core::Core;
 use crate::transport::reader::{self, Undertaker};
 
@@ -42,6 +45,7 @@ pub(in crate::transport) struct Grpc {
 pub(in crate::transport) struct Incoming {
     batches: mpsc::Receiver<Bytes>,
     socket: TcpStream,
+    tls: Option<(Arc<Records>, Opener)>,
 }
 
 impl Grpc {
@@ -49,7 +53,8 @@ impl Grpc {
     ///
     /// # Errors
     /// The system's.
-    pub(in crate::transport) fn new(socket: TcpStream) -> io::Result<(Grpc, Incoming)> {
+    pub(in crate::transport) fn new(line: Line) -> io::Result<(Grpc, Incoming)> {
+        let (socket, tls) = line.into_parts();
         let (sender, receiver) = mpsc::channel(QUEUED_BATCHES);
         let duplicate = socket.try_clone()?;
         duplicate.set_nonblocking(true)?;
@@ -61,6 +66,7 @@ impl Grpc {
             Incoming {
                 batches: receiver,
                 socket: duplicate,
+                tls,
             },
         ))
     }
@@ -136,9 +142,14 @@ async fn serve(core: &Arc<Core>, incoming: Incoming) -> Result<(), String> {
 async fn open_stream(incoming: Incoming) -> Result<Streaming<Bytes>, Status> {
     let socket = tokio::net::TcpStream::from_std(incoming.socket)
         .map_err(|error| Status::unavailable(error.to_string()))?;
-    let channel = crate::transport::control::channel_over(TokioIo::new(socket))
-        .await
-        .map_err(|error| Status::unavailable(error.to_string()))?;
+    let channel = match incoming.tls {
+        None => control::channel_over(TokioIo::new(socket)).await,
+        Some((records, opener)) => {
+            let secured = SecureStream::over(socket, records, opener);
+            control::channel_over(TokioIo::new(secured)).await
+        }
+    };
+    let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
     let mut client = tonic::client::Grpc::new(channel)
         .max_decoding_message_size(MAX_BATCH)
         .max_encoding_message_size(MAX_BATCH);

@@ -20,6 +20,8 @@ use causeway_proto::preamble::{
     check_worker_proof, client_proof,
 };
 
+use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
+
 use super::link::{Connections, Link};
 use crate::worker::session::Shared;
 use crate::worker::socket::{self, read_within, write_within};
@@ -52,6 +54,8 @@ enum NotConnected {
     Verdict(#[from] Verdict),
     #[error(transparent)]
     Foreign(#[from] BadPreamble),
+    #[error(transparent)]
+    NotSecured(#[from] NotSecured),
     #[error("it does not know the link's secret")]
     Impostor,
 }
@@ -124,7 +128,7 @@ impl Diallers {
 
 /// What an address has to say.
 enum News {
-    Connected(SocketAddr, TcpStream),
+    Connected(SocketAddr, Line),
     /// Somebody is there, and is not ready.
     NotReady,
     Failed(String),
@@ -197,7 +201,7 @@ fn because(reasons: &[String]) -> String {
     }
 }
 
-fn lanes(link: &Link, at: SocketAddr) -> Result<Vec<TcpStream>, NotConnected> {
+fn lanes(link: &Link, at: SocketAddr) -> Result<Vec<Line>, NotConnected> {
     (0..LINK_LANES)
         .map(|lane| connect(link, at, lane))
         .collect()
@@ -233,7 +237,7 @@ impl Asking {
                 let mut reason = failed(&"the name has no address");
                 for at in found.take(OF_ONE_NAME) {
                     match self.ask_at(at) {
-                        Ok(socket) => return News::Connected(at, socket),
+                        Ok(line) => return News::Connected(at, line),
                         Err(error) => reason = failed(&error),
                     }
                 }
@@ -244,10 +248,10 @@ impl Asking {
         News::Failed(reason.chars().take(MAX_REASON).collect())
     }
 
-    fn ask_at(&self, at: SocketAddr) -> Result<TcpStream, NotConnected> {
+    fn ask_at(&self, at: SocketAddr) -> Result<Line, NotConnected> {
         loop {
             let error = match connect(&self.link, at, EVENT_LANE) {
-                Ok(socket) => return Ok(socket),
+                Ok(line) => return Ok(line),
                 Err(error) => error,
             };
             let passes = error
@@ -264,8 +268,39 @@ impl Asking {
     }
 }
 
+fn greeting(line: &Line, deadline: Instant) -> Result<Greeting, NotConnected> {
+    let mut greeting = [0; GREETING];
+    read_within(line, &mut greeting, deadline)?;
+    Ok(Greeting::decode(&greeting)?)
+}
+
+/// With TLS, if the other end has it: its certificate is known by the digest that the client has told.
+fn secure(
+    line: Line,
+    fingerprint: Option<Fingerprint>,
+    deadline: Instant,
+) -> Result<Line, NotConnected> {
+    let Some(fingerprint) = fingerprint else {
+        return Ok(line);
+    };
+    let (socket, _) = line.into_parts();
+    match complete(pinned(fingerprint)?, &socket, deadline) {
+        Ok(records) => Ok(Line::Tls(TlsStream::new(socket, records)?)),
+        Err(NotSecured::InTheClear) => {
+            // Who does not let the connection in says so before TLS. No welcome is taken so.
+            let refusal = greeting(&Line::Clear(socket), deadline)?;
+            Err(match refusal.verdict {
+                Verdict::Welcome => NotConnected::Impostor,
+                verdict => verdict.into(),
+            })
+        }
+        Err(error) if error.is_late() => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// One connection, with the secret proved both ways. It must not be read before.
-fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<TcpStream, NotConnected> {
+fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<Line, NotConnected> {
     let socket = TcpStream::connect_timeout(&at, CONNECT)?;
     super::set_options(&socket, lane)?;
     let deadline = Instant::now() + PROVE;
@@ -276,20 +311,20 @@ fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<TcpStream, NotConnec
         link: link.id.0,
     }
     .encode();
-    write_within(&socket, &preamble, deadline)?;
-    let mut greeting = [0; GREETING];
-    read_within(&socket, &mut greeting, deadline)?;
-    let greeting = Greeting::decode(&greeting)?;
+    let line = Line::Clear(socket);
+    write_within(&line, &preamble, deadline)?;
+    let line = secure(line, link.fingerprint, deadline)?;
+    let greeting = greeting(&line, deadline)?;
     if greeting.verdict != Verdict::Welcome {
         return Err(greeting.verdict.into());
     }
     let ours = client_proof(&link.secret, &preamble, &greeting.nonce);
-    write_within(&socket, &ours, deadline)?;
+    write_within(&line, &ours, deadline)?;
     let mut theirs = [0; WORKER_PROOF];
-    read_within(&socket, &mut theirs, deadline)?;
-    socket::no_limits(&socket)?;
+    read_within(&line, &mut theirs, deadline)?;
+    socket::no_limits(line.socket())?;
     if check_worker_proof(&link.secret, &preamble, &greeting.nonce, &ours, &theirs) {
-        return Ok(socket);
+        return Ok(line);
     }
     // A refusal at this point is a greeting, which is longer than a proof; what it says comes first.
     let mut refusal = [0; GREETING];

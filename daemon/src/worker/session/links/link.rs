@@ -18,10 +18,11 @@ use causeway_proto::command::LinkState;
 use causeway_proto::id::{LinkId, SessionId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
 use causeway_proto::preamble::{EVENT_LANE, Verdict};
+use causeway_security::{Fingerprint, Line};
 use parking_lot::{Condvar, Mutex};
 use rustix::net::RecvFlags;
 
-use super::words::{self, Words};
+use super::words::{self, Heard, Words};
 use crate::worker::session::{Shared, spawn};
 
 /// How often somebody who waits looks whether the peer has closed a connection that is not in use yet.
@@ -35,6 +36,8 @@ pub(crate) struct Link {
     /// The other end.
     pub(super) peer: SessionId,
     pub(super) secret: SessionSecret,
+    /// Of the other end's certificate, if its connections are secured.
+    pub(super) fingerprint: Option<Fingerprint>,
     pub(super) addresses: Vec<String>,
     /// When both ends dial, this one's attempt counts.
     leads: bool,
@@ -90,13 +93,13 @@ enum Seat {
     Free,
     /// The connection has proved the secret, and is about to be handed over.
     Promised,
-    Taken(TcpStream),
+    Taken(Line),
 }
 
 /// All connections of a link, proved and with their options set.
 pub(super) struct Connections {
-    pub(super) events: TcpStream,
-    pub(super) lanes: Vec<TcpStream>,
+    pub(super) events: Line,
+    pub(super) lanes: Vec<Line>,
 }
 
 /// A seat that a connection has claimed; free again unless the connection takes it.
@@ -112,12 +115,14 @@ impl Link {
         own: SessionId,
         peer: SessionId,
         secret: SessionSecret,
+        fingerprint: Option<Fingerprint>,
         addresses: Vec<String>,
     ) -> Link {
         Link {
             id,
             peer,
             secret,
+            fingerprint,
             addresses,
             leads: own.0 < peer.0,
             state: Mutex::new(State {
@@ -244,12 +249,12 @@ impl Link {
     /// All connections are there. They are dropped when the link is up already.
     fn come_up(self: &Arc<Self>, shared: &Arc<Shared>, connections: Connections) {
         let _turning = self.turning.lock();
-        let (words, kept, incarnation) = {
+        let (words, heard, kept, incarnation) = {
             let mut state = self.state.lock();
             if state.is_settled() {
                 return;
             }
-            let (words, handles) = match connections.handles() {
+            let handles = match connections.handles() {
                 Ok(handles) => handles,
                 Err(error) => {
                     // The other end sees it close.
@@ -257,7 +262,14 @@ impl Link {
                     return;
                 }
             };
-            let words = Arc::new(Words::new(words));
+            let (words, heard) = match Words::new(connections.events) {
+                Ok(halves) => halves,
+                Err(error) => {
+                    tracing::warn!(link = ?self.id, %error, "a link's connections");
+                    return;
+                }
+            };
+            let words = Arc::new(words);
             let up = Up {
                 words: Arc::clone(&words),
                 handles,
@@ -268,18 +280,18 @@ impl Link {
                 Path::Open(kept) => kept,
                 _ => Vec::new(),
             };
-            (words, kept, state.incarnation)
+            (words, heard, kept, state.incarnation)
         };
         self.changed.notify_all();
         for word in kept {
             words.put(word);
         }
-        for (lane, socket) in (0..LINK_LANES).zip(connections.lanes) {
+        for (lane, line) in (0..LINK_LANES).zip(connections.lanes) {
             shared
                 .bulk
-                .attach_peer(shared, self.id, incarnation, lane, socket);
+                .attach_peer(shared, self.id, incarnation, lane, line.into());
         }
-        self.serve(shared, words, connections.events, incarnation);
+        self.serve(shared, words, heard, incarnation);
         tracing::info!(link = ?self.id, peer = ?self.peer, "a link is up");
         shared.outbox.link(self.told(true, String::new()));
     }
@@ -288,13 +300,13 @@ impl Link {
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         words: Arc<Words>,
-        socket: TcpStream,
+        heard: Heard,
         incarnation: u64,
     ) {
         spawn("link-out", move || words.write());
         let (link, shared) = (Arc::clone(self), Arc::clone(shared));
         spawn("link-in", move || {
-            let reason = words::hear(&socket, &shared, link.id);
+            let reason = words::hear(heard, &shared, link.id);
             link.come_down(&shared, incarnation, reason);
         });
     }
@@ -396,11 +408,10 @@ impl Up {
 }
 
 impl Connections {
-    /// The writing half for words, and handles to end all connections with.
-    fn handles(&self) -> io::Result<(TcpStream, Vec<TcpStream>)> {
+    /// Handles to end all connections with.
+    fn handles(&self) -> io::Result<Vec<TcpStream>> {
         let all = std::iter::once(&self.events).chain(&self.lanes);
-        let handles = all.map(TcpStream::try_clone).collect::<io::Result<_>>()?;
-        Ok((self.events.try_clone()?, handles))
+        all.map(|line| line.socket().try_clone()).collect()
     }
 }
 
@@ -445,7 +456,7 @@ impl Incoming {
         match &self.events {
             Seat::Free => false,
             Seat::Promised => true,
-            Seat::Taken(socket) => is_open(socket),
+            Seat::Taken(line) => is_open(line.socket()),
         }
     }
 
@@ -457,18 +468,18 @@ impl Incoming {
         }
         let attempt = std::mem::take(self);
         self.attempt = attempt.attempt + 1;
-        let lanes = attempt.lanes.into_iter().filter_map(Seat::socket);
+        let lanes = attempt.lanes.into_iter().filter_map(Seat::line);
         Some(Connections {
             lanes: lanes.collect(),
-            events: attempt.events.socket()?,
+            events: attempt.events.line()?,
         })
     }
 }
 
 impl Seat {
-    fn socket(self) -> Option<TcpStream> {
+    fn line(self) -> Option<Line> {
         match self {
-            Seat::Taken(socket) => Some(socket),
+            Seat::Taken(line) => Some(line),
             Seat::Free | Seat::Promised => None,
         }
     }
@@ -476,14 +487,14 @@ impl Seat {
 
 impl Place {
     /// The connection is ready. The last one of an attempt brings the link up.
-    pub(crate) fn take(self, shared: &Arc<Shared>, socket: TcpStream) {
+    pub(crate) fn take(self, shared: &Arc<Shared>, line: Line) {
         let complete = {
             let mut state = self.link.state.lock();
             if state.incoming.attempt != self.attempt {
                 return;
             }
             if let Some(seat) = state.incoming.seat(self.lane) {
-                *seat = Seat::Taken(socket);
+                *seat = Seat::Taken(line);
             }
             state.incoming.complete()
         };

@@ -31,6 +31,7 @@ use causeway_proto::id::{LinkId, SessionId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
 use causeway_proto::limits::{MAX_LINK_ADDRESSES, MAX_LINKS};
 use causeway_proto::preamble::EVENT_LANE;
+use causeway_security::Fingerprint;
 use parking_lot::{Condvar, Mutex};
 
 use self::dial::Diallers;
@@ -161,6 +162,12 @@ pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
     let (Some(peer), Some(secret)) = (peer, secret) else {
         return Err(Violation::Malformed("a link without session or secret"));
     };
+    let fingerprint = match &add.certificate_sha256[..] {
+        [] => None,
+        digest => Some(Fingerprint::from_wire(digest).ok_or(Violation::Malformed(
+            "a link with a certificate's digest that is none",
+        ))?),
+    };
     if add.link == 0 || peer == shared.links.own {
         return Err(Violation::Malformed("a link of a worker with itself"));
     }
@@ -169,7 +176,14 @@ pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
         return Err(Violation::Malformed("too many addresses, or too long ones"));
     }
     let id = LinkId(add.link);
-    let link = Link::new(id, shared.links.own, peer, secret, add.addresses);
+    let link = Link::new(
+        id,
+        shared.links.own,
+        peer,
+        secret,
+        fingerprint,
+        add.addresses,
+    );
     let link = Arc::new(link);
     shared.links.add(Arc::clone(&link))?;
     if add.dial {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::id::LinkId;
 use causeway_proto::status::Status;
+use causeway_security::{Line, Opener, Records};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -33,6 +34,8 @@ const READ_AT_ONCE: usize = 256;
 /// The sending half.
 pub(super) struct Words {
     socket: TcpStream,
+    /// With TLS, what seals what leaves.
+    records: Option<Arc<Records>>,
     state: Mutex<State>,
     stuck: Condvar,
 }
@@ -40,6 +43,8 @@ pub(super) struct Words {
 #[derive(Default)]
 struct State {
     waiting: Vec<u8>,
+    /// As they leave: those that the socket has not taken of a batch.
+    rest: Vec<u8>,
     writer: Writer,
     closed: bool,
 }
@@ -55,12 +60,24 @@ enum Writer {
 }
 
 impl Words {
-    pub(super) fn new(socket: TcpStream) -> Words {
-        Words {
+    /// Both halves of a connection.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub(super) fn new(line: Line) -> io::Result<(Words, Heard)> {
+        let (socket, tls) = line.into_parts();
+        let (records, opener) = tls.unzip();
+        let heard = Heard {
+            socket: socket.try_clone()?,
+            opener,
+        };
+        let words = Words {
             socket,
+            records,
             state: Mutex::default(),
             stuck: Condvar::new(),
-        }
+        };
+        Ok((words, heard))
     }
 
     /// Says something. When the connection is broken, whoever reads it notices.
@@ -80,14 +97,16 @@ impl Words {
         }
         state.writer = Writer::Somebody;
         for _ in 0..TURNS {
-            let bytes = std::mem::take(&mut state.waiting);
+            let batch = state.take();
             drop(state);
-            let sent = send_some(&self.socket, &bytes);
+            let sent = self
+                .sealed(batch)
+                .and_then(|bytes| send_some(&self.socket, bytes));
             state = self.state.lock();
             match sent {
-                Ok(sent) if sent == bytes.len() => {}
-                Ok(sent) => {
-                    state.waiting.splice(0..0, bytes[sent..].iter().copied());
+                Ok(rest) if rest.is_empty() => {}
+                Ok(rest) => {
+                    state.rest = rest;
                     break;
                 }
                 Err(_) => {
@@ -114,14 +133,28 @@ impl Words {
             if state.closed {
                 return;
             }
-            let bytes = std::mem::take(&mut state.waiting);
+            let batch = state.take();
             drop(state);
-            let written = (&self.socket).write_all(&bytes);
+            let written = self
+                .sealed(batch)
+                .and_then(|bytes| (&self.socket).write_all(&bytes));
             state = self.state.lock();
             if written.is_err() {
                 self.break_off(&mut state);
             } else if state.waiting.is_empty() {
                 state.writer = Writer::Nobody;
+            }
+        }
+    }
+
+    /// A batch as it leaves. At most one thread has one, so records leave in the order in which they are sealed.
+    fn sealed(&self, batch: Batch) -> io::Result<Vec<u8>> {
+        match (batch, &self.records) {
+            (Batch::Begun(bytes), _) | (Batch::Fresh(bytes), None) => Ok(bytes),
+            (Batch::Fresh(plain), Some(records)) => {
+                let mut bytes = Vec::with_capacity(plain.len() + 64);
+                records.seal(&plain, &mut bytes)?;
+                Ok(bytes)
             }
         }
     }
@@ -133,14 +166,32 @@ impl Words {
 
     fn break_off(&self, state: &mut State) {
         state.closed = true;
-        state.waiting = Vec::new();
+        (state.waiting, state.rest) = (Vec::new(), Vec::new());
         let _ = self.socket.shutdown(Shutdown::Both);
         self.stuck.notify_one();
     }
 }
 
-/// Sends what the socket takes at once.
-fn send_some(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+/// Bytes for one thread to write.
+enum Batch {
+    /// Words.
+    Fresh(Vec<u8>),
+    /// What the socket has not taken of an earlier batch.
+    Begun(Vec<u8>),
+}
+
+impl State {
+    fn take(&mut self) -> Batch {
+        if self.rest.is_empty() {
+            Batch::Fresh(std::mem::take(&mut self.waiting))
+        } else {
+            Batch::Begun(std::mem::take(&mut self.rest))
+        }
+    }
+}
+
+/// Sends what the socket takes at once; gives back the rest.
+fn send_some(socket: &TcpStream, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut sent = 0;
     while sent < bytes.len() {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -151,15 +202,32 @@ fn send_some(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(sent)
+    bytes.drain(..sent);
+    Ok(bytes)
+}
+
+/// The receiving half.
+pub(super) struct Heard {
+    socket: TcpStream,
+    opener: Option<Opener>,
+}
+
+impl Read for Heard {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Heard { socket, opener } = self;
+        match opener {
+            None => socket.read(into),
+            Some(opener) => opener.read(into, |sealed| socket.read(sealed)),
+        }
+    }
 }
 
 /// Hears the other end until its last word; why there are no more.
-pub(super) fn hear(mut socket: &TcpStream, shared: &Arc<Shared>, link: LinkId) -> String {
+pub(super) fn hear(mut heard: Heard, shared: &Arc<Shared>, link: LinkId) -> String {
     let mut bytes = [0; HEADER * READ_AT_ONCE];
     let mut filled = 0;
     loop {
-        filled += match socket.read(&mut bytes[filled..]) {
+        filled += match heard.read(&mut bytes[filled..]) {
             Ok(0) => return "the other end closed it".to_owned(),
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -205,7 +273,7 @@ mod tests {
     fn a_peer_that_does_not_read_holds_nobody_up_and_gets_all_in_order() {
         const WORDS: u64 = 200_000;
         let (near, mut far) = pair();
-        let words = Arc::new(Words::new(near));
+        let words = Arc::new(Words::new(near.into()).unwrap().0);
         let writer = std::thread::spawn({
             let words = Arc::clone(&words);
             move || words.write()
@@ -226,7 +294,7 @@ mod tests {
     #[test]
     fn a_peer_that_never_reads_is_given_up() {
         let (near, far) = pair();
-        let words = Words::new(near);
+        let words = Words::new(near.into()).unwrap().0;
         let most = (MAX_WAITING / HEADER) as u64;
         // What the kernel takes comes on top, some megabytes.
         let given_up = (0..most * 8).any(|n| {

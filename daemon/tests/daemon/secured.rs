@@ -1,0 +1,201 @@
+//! A CA, a node's files and users' credentials; a client that speaks TLS without the library.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{
+    GetInventoryRequest, GetStatusRequest, Inventory, NodeStatus, OpenSessionReply,
+    OpenSessionRequest,
+};
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::preamble::{Preamble, Purpose};
+use causeway_security::{Authority, ClientTls, Issued, NotSecured, Records, Token};
+use hyper_util::rt::TokioIo;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Status};
+
+use crate::support::{Daemon, PATIENCE, Setup, VERSION, connect};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// From yesterday until tomorrow.
+pub(crate) fn now() -> Range<SystemTime> {
+    SystemTime::now() - DAY..SystemTime::now() + DAY
+}
+
+/// A folder of credentials.
+pub(crate) struct Cluster {
+    folder: tempfile::TempDir,
+    pub(crate) authority: Authority,
+    pub(crate) token: Token,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Cluster {
+        let folder = tempfile::tempdir().unwrap();
+        let (authority, ca) = Authority::generate("cluster", now()).unwrap();
+        let cluster = Cluster {
+            folder,
+            authority,
+            token: Token::generate(),
+        };
+        cluster.write("ca", &ca);
+        let names = ["127.0.0.1".to_owned()];
+        cluster.write("node", &cluster.authority.node(&names, now()).unwrap());
+        cluster.list(&format!("{} alice\n", cluster.token.hash()));
+        cluster
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// `NAME` and `NAME.key`.
+    pub(crate) fn write(&self, name: &str, issued: &Issued) {
+        self.put(name, issued.certificate.as_bytes());
+        self.put(&format!("{name}.key"), issued.key.reveal());
+    }
+
+    /// The list of tokens, in place at once.
+    pub(crate) fn list(&self, text: &str) {
+        self.put("fresh", text.as_bytes());
+        fs::rename(self.path("fresh"), self.path("tokens")).unwrap();
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// A daemon with this certificate; more flags are for the caller to add.
+    pub(crate) fn setup(&self, certificate: &str) -> Setup {
+        let (certificate, key) = (
+            self.text(certificate),
+            self.text(&format!("{certificate}.key")),
+        );
+        Setup::new().args(&["--tls-certificate", &certificate, "--tls-key", &key])
+    }
+
+    /// One that asks for tokens.
+    pub(crate) fn with_tokens(&self) -> Setup {
+        self.setup("node").args(&["--tokens", &self.text("tokens")])
+    }
+
+    pub(crate) fn client(&self, identity: Option<&str>) -> ClientTls {
+        self.client_of("ca", identity)
+    }
+
+    pub(crate) fn client_of(&self, ca: &str, identity: Option<&str>) -> ClientTls {
+        let files = identity.map(|name| (self.path(name), self.path(&format!("{name}.key"))));
+        let files = files.as_ref().map(|(c, k)| (c.as_path(), k.as_path()));
+        ClientTls::load(&self.path(ca), files).unwrap()
+    }
+}
+
+/// A conversation over TLS, in which this token is said.
+pub(crate) struct Caller {
+    client: NodeClient<Channel>,
+    token: Option<Token>,
+}
+
+impl Caller {
+    pub(crate) async fn reach(
+        address: SocketAddr,
+        tls: &ClientTls,
+        token: Option<&Token>,
+    ) -> Result<Caller, NotSecured> {
+        let socket = tokio::net::TcpStream::connect(address).await?;
+        let handshake = tls.handshake("127.0.0.1")?;
+        let secured = causeway_security::secure(handshake, socket, &[]).await?;
+        let mut secured = Some(secured);
+        let connector = tower::service_fn(move |_: Uri| {
+            let stream = secured.take().map(TokioIo::new);
+            std::future::ready(stream.ok_or_else(|| std::io::Error::other("one is all there is")))
+        });
+        let channel = Endpoint::from_static("http://node")
+            .connect_with_connector(connector)
+            .await
+            .map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(Caller {
+            client: NodeClient::new(channel),
+            token: token.cloned(),
+        })
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            let value = format!("Bearer {}", token.reveal()).parse().unwrap();
+            request.metadata_mut().insert("authorization", value);
+        }
+        request
+    }
+
+    pub(crate) async fn inventory(&mut self) -> Result<Inventory, Status> {
+        let request = self.request(GetInventoryRequest {
+            wire_version: VERSION,
+            ..GetInventoryRequest::default()
+        });
+        Ok(self.client.get_inventory(request).await?.into_inner())
+    }
+
+    pub(crate) async fn status(&mut self) -> Result<NodeStatus, Status> {
+        let request = self.request(GetStatusRequest {
+            wire_version: VERSION,
+        });
+        Ok(self.client.get_status(request).await?.into_inner())
+    }
+
+    pub(crate) async fn open(&mut self) -> Result<OpenSessionReply, Status> {
+        let generation = self.inventory().await?.generation;
+        let request = self.request(OpenSessionRequest {
+            wire_version: VERSION,
+            inventory_generation: generation,
+            ..OpenSessionRequest::default()
+        });
+        Ok(self.client.open_session(request).await?.into_inner())
+    }
+}
+
+/// Who has the right CA and token is served.
+pub(crate) async fn assert_serves(daemon: &Daemon, cluster: &Cluster) {
+    let token = Some(&cluster.token);
+    let caller = Caller::reach(daemon.address(), &cluster.client(None), token).await;
+    caller.unwrap().status().await.unwrap();
+}
+
+/// A connection of the session, as far as its preamble.
+pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream, Vec<u8>) {
+    use std::io::Write;
+    let preamble = Preamble {
+        purpose: Purpose::Commands,
+        lane: 0,
+        session: SessionId(reply.session_id[..].try_into().unwrap()),
+        link: 0,
+    }
+    .encode();
+    let mut socket = connect(daemon.address());
+    socket.write_all(&preamble).unwrap();
+    (socket, preamble.to_vec())
+}
+
+pub(crate) fn secret_of(reply: &OpenSessionReply) -> SessionSecret {
+    SessionSecret(reply.session_secret[..].try_into().unwrap())
+}
+
+/// TLS on a blocking socket.
+pub(crate) fn shake(
+    handshake: causeway_security::Handshake,
+    socket: &TcpStream,
+) -> Result<std::sync::Arc<Records>, NotSecured> {
+    causeway_security::complete(handshake, socket, Instant::now() + PATIENCE)
+}

@@ -1,0 +1,114 @@
+//! What a server is made sure of with, and what it is shown: the files of the settings, loaded.
+//!
+//! They are read when a conversation begins, so that who renews them need not start programs anew.
+//!
+//! Invariant: what the settings want of TLS and cannot be had is an error, never a connection in the clear; a token
+//! goes over TLS only.
+#![forbid(unsafe_code)]
+
+use causeway_proto::status::WireError;
+use causeway_security::{BadFile, ClientTls, Handshake, Token};
+use tonic::Request;
+use tonic::metadata::MetadataValue;
+
+use super::socket::plain;
+use crate::config::ServerSettings;
+
+/// See the module.
+pub(super) struct Credentials {
+    tls: Option<ClientTls>,
+    token: Option<Token>,
+}
+
+/// The settings are of no use.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error(transparent)]
+    File(#[from] BadFile),
+    #[error("what the configuration says of TLS is wrong")]
+    Broken,
+    #[error("a certificate takes a key, and the other way round")]
+    Half,
+    #[error(
+        "a token or a certificate is shown with TLS only: name the CA of the node's certificate (ca, CAUSEWAY_CA)"
+    )]
+    InTheClear,
+}
+
+impl Credentials {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`WireError::Unreachable`]: nothing has been said to the node.
+    pub(super) fn load(server: &ServerSettings) -> Result<Credentials, WireError> {
+        read(server).map_err(|error| WireError::Unreachable {
+            address: server.address.to_string(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// TLS with the server, if that is to be.
+    ///
+    /// # Errors
+    /// [`WireError::Unreachable`] where the server's name is none.
+    pub(super) fn handshake(
+        &self,
+        server: &ServerSettings,
+    ) -> Result<Option<Handshake>, WireError> {
+        let Some(tls) = &self.tls else {
+            return Ok(None);
+        };
+        let own = server.tls.name.as_deref();
+        let name = own.unwrap_or_else(|| server.address.host());
+        let handshake = tls.handshake(name).map_err(|error| WireError::Unreachable {
+            address: server.address.to_string(),
+            reason: plain(&error),
+        });
+        handshake.map(Some)
+    }
+
+    /// A message for the server, with who says it.
+    pub(super) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let value = self
+            .token
+            .as_ref()
+            .and_then(|token| MetadataValue::try_from(format!("Bearer {}", token.reveal())).ok());
+        if let Some(mut value) = value {
+            // Neither printed nor kept in tables of headers.
+            value.set_sensitive(true);
+            request.metadata_mut().insert("authorization", value);
+        }
+        request
+    }
+}
+
+fn read(server: &ServerSettings) -> Result<Credentials, Unusable> {
+    let tls = &server.tls;
+    if tls.is_broken {
+        return Err(Unusable::Broken);
+    }
+    let identity = match (&tls.certificate, &tls.key) {
+        (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
+        (None, None) => None,
+        _ => return Err(Unusable::Half),
+    };
+    let Some(ca) = &tls.ca else {
+        if identity.is_some() || tls.token_file.is_some() {
+            return Err(Unusable::InTheClear);
+        }
+        return Ok(Credentials {
+            tls: None,
+            token: None,
+        });
+    };
+    let token = tls
+        .token_file
+        .as_deref()
+        .map(Token::from_file)
+        .transpose()?;
+    Ok(Credentials {
+        tls: Some(ClientTls::load(ca, identity)?),
+        token,
+    })
+}

@@ -1,0 +1,126 @@
+//! A blocking connection with TLS, for one who reads and one who writes at the same time.
+//!
+//! Invariant: records leave in the order in which they were sealed, since one lock is held over both.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::records::{Opener, Records};
+
+/// Plain bytes that are sealed, then written, so that the other end has something to do meanwhile.
+const AT_ONCE: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub struct TlsStream {
+    socket: TcpStream,
+    records: Arc<Records>,
+    reading: Mutex<Opener>,
+    writing: Mutex<Writing>,
+}
+
+#[derive(Debug, Default)]
+struct Writing {
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+impl TlsStream {
+    /// Of an established connection.
+    ///
+    /// # Errors
+    /// As [`Records::open`], of what came with the handshake.
+    pub fn new(socket: TcpStream, records: Arc<Records>) -> io::Result<TlsStream> {
+        Ok(TlsStream {
+            socket,
+            reading: Mutex::new(Opener::new(Arc::clone(&records))?),
+            writing: Mutex::default(),
+            records,
+        })
+    }
+
+    /// Its socket, for options, waiting and shutting down; not to be read or written.
+    #[must_use]
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Its parts, for who reads and writes the socket in another way.
+    #[must_use]
+    pub fn into_parts(self) -> (TcpStream, Arc<Records>, Opener) {
+        (self.socket, self.records, self.reading.into_inner())
+    }
+
+    /// Ends it in both directions; who reads or writes returns.
+    pub fn shut_down(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Sends so many bytes, which `fill` puts in place piece by piece: for memory that is no slice.
+    ///
+    /// # Errors
+    /// The socket's; as [`Records::seal`].
+    pub fn send_filled(&self, length: usize, mut fill: impl FnMut(&mut [u8])) -> io::Result<()> {
+        let mut writing = self.writing.lock();
+        let Writing { plain, sealed } = &mut *writing;
+        let mut left = length;
+        while left > 0 {
+            let piece = left.min(AT_ONCE);
+            if plain.len() < piece {
+                plain.resize(piece, 0);
+            }
+            fill(&mut plain[..piece]);
+            self.send(&plain[..piece], sealed)?;
+            left -= piece;
+        }
+        Ok(())
+    }
+
+    /// Receives so many bytes, which `take` gets piece by piece.
+    ///
+    /// # Errors
+    /// The socket's; `UnexpectedEof` when the stream ends before; as [`Records::open`].
+    pub fn receive_with(&self, length: usize, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+        let mut opener = self.reading.lock();
+        let mut left = length;
+        while left > 0 {
+            let piece = opener.next(left, |bytes| (&self.socket).read(bytes))?;
+            if piece.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            left -= piece.len();
+            take(piece);
+        }
+        Ok(())
+    }
+
+    fn send(&self, plain: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
+        sealed.clear();
+        self.records.seal(plain, sealed)?;
+        (&self.socket).write_all(sealed)
+    }
+}
+
+impl Read for &TlsStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let receive = |bytes: &mut [u8]| (&self.socket).read(bytes);
+        self.reading.lock().read(into, receive)
+    }
+}
+
+impl Write for &TlsStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut writing = self.writing.lock();
+        for piece in bytes.chunks(AT_ONCE) {
+            self.send(piece, &mut writing.sealed)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
