@@ -3,6 +3,9 @@
 //! - [`lease`]: who holds which units until when, a pure state machine.
 //! - [`policy`]: who gets what: settings, quotas, the fair order; pure.
 //! - [`inventory`]: nodes, devices, units, and what is available; pure.
+//! - [`identity`]: users and their tokens; pure.
+//! - [`store`]: what survives a restart.
+//! - [`settings`]: flags and file of `causeway-devmgr`.
 //! - [`environment`]: what a program needs in its environment to see Causeway's platform.
 //! - [`installation`]: where this installation's library and daemon lie.
 //! - [`private_daemon`]: a daemon on a free loopback port for the time of one run.
@@ -12,9 +15,12 @@
 #![forbid(unsafe_code)]
 
 pub mod environment;
+pub mod identity;
 pub mod installation;
 pub mod inventory;
 pub mod lease;
 pub mod policy;
 pub mod private_daemon;
 pub mod report;
+pub mod settings;
+pub mod store;

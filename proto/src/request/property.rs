@@ -171,6 +171,9 @@ pub const TYPES: [(&str, u64); 6] = [
 /// `CL_DEVICE_TYPE`.
 pub const TYPE: u32 = 0x1000;
 
+/// `CL_DEVICE_NAME`.
+pub const NAME: u32 = 0x102B;
+
 /// `CL_DEVICE_MAX_MEM_ALLOC_SIZE`.
 pub const MAX_MEM_ALLOC_SIZE: u32 = 0x1010;
 

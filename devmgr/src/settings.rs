@@ -1,0 +1,388 @@
+//! Settings of `causeway-devmgr`: flags and file, raw first, then validated ([`Settings`]).
+//!
+//! What it is not: it opens no socket and no store. Invariant: a [`Settings`] can be acted upon without a
+//! further check; what was wrong was named with file and line.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use causeway_proto::MANAGER_PORT;
+use causeway_serving::logging::{Format, Logging};
+use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::policy::Policy;
+
+/// Where the file lies unless a flag names another.
+pub const DEFAULT_PATH: &str = "/etc/causeway/manager.toml";
+/// Where the store lies unless somebody names another place.
+const DEFAULT_STORE: &str = "/var/lib/causeway/manager.redb";
+
+/// Shares a cluster's OpenCL devices among its users.
+#[derive(Clone, Debug, Default, clap::Parser)]
+#[command(name = "causeway-devmgr", version, about)]
+pub struct Flags {
+    /// Listen on ADDR:PORT (may be given several times; port 0 takes a free one)
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Vec<String>,
+
+    /// Keep leases, queue, quotas and users in this file [default: /var/lib/causeway/manager.redb]
+    #[arg(long, value_name = "PATH")]
+    pub store: Option<PathBuf>,
+
+    /// Read settings from FILE [default: /etc/causeway/manager.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Serve interfaces other than loopback without TLS and authentication
+    #[arg(long)]
+    pub insecure: bool,
+
+    /// Ask everyone for a token or a client certificate
+    #[arg(long)]
+    pub authenticate: bool,
+
+    /// The manager's certificate with what leads to its CA, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// The key of the certificate, in PEM; readable by its owner alone
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// The CA whose client certificates are believed
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// What to log: error, warn, info, debug, trace, or a tracing filter
+    #[arg(long, value_name = "FILTER", env = "CAUSEWAY_DEVMGR_LOG")]
+    pub log: Option<String>,
+
+    /// How log lines look
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        env = "CAUSEWAY_DEVMGR_LOG_FORMAT"
+    )]
+    pub log_format: Option<Format>,
+}
+
+/// The file as it is written. Every key may be absent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    listen: Option<Vec<Spanned<String>>>,
+    store: Option<PathBuf>,
+    insecure: Option<bool>,
+    authenticate: Option<bool>,
+    log: Option<Spanned<String>>,
+    log_format: Option<Spanned<String>>,
+    #[serde(default)]
+    tls: TlsTable,
+    #[serde(default)]
+    heartbeat: HeartbeatTable,
+    #[serde(default)]
+    privacy: Privacy,
+    policy: Option<Policy>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsTable {
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeartbeatTable {
+    interval_ms: Option<Spanned<u32>>,
+    limit_ms: Option<Spanned<u32>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Privacy {
+    #[serde(default)]
+    visible: Visible,
+}
+
+/// Whose leases, requests and nodes a user is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Visible {
+    /// His own leases and requests.
+    #[default]
+    Own,
+    /// Everyone's, and all nodes.
+    All,
+}
+
+/// The file, with what is needed to point into it.
+pub type ConfigFile = causeway_serving::ConfigFile<Table>;
+
+/// Everything the manager was told, checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen; not empty.
+    pub listen: Vec<SocketAddr>,
+    /// The store's file.
+    pub store: PathBuf,
+    /// Other interfaces than loopback may be served in the clear.
+    pub insecure: bool,
+    /// Everyone has to show a token or a client certificate.
+    pub authenticate: bool,
+    /// TLS, if it is on.
+    pub tls: Option<TlsFiles>,
+    /// What is logged and how.
+    pub logging: Logging,
+    /// Between a node's heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Silence after which a node counts as lost.
+    pub heartbeat_limit: Duration,
+    /// Who sees what.
+    pub visible: Visible,
+    /// Replaces the stored policy, if there.
+    pub policy: Option<Policy>,
+}
+
+/// Where certificate and key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate with what leads to its CA.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The CA of client certificates; `None`: tokens only.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The manager cannot do what it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSettings {
+    /// The file.
+    #[error(transparent)]
+    File(#[from] BadFile),
+    /// An address.
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+    /// A flag.
+    #[error("{flag}: {problem}")]
+    Flag {
+        /// Which.
+        flag: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Half of TLS.
+    #[error(
+        "TLS needs both a certificate and its key (--tls-certificate and --tls-key, or [tls] in the file)"
+    )]
+    HalfTls,
+    /// See `design.md` §10: in the clear, only this machine is served.
+    #[error(
+        "{0} can be reached from other machines, and there are not both TLS and authentication: listen on 127.0.0.1 (and tunnel), set up [tls] with authenticate = true, or say --insecure if you trust everyone who can reach it"
+    )]
+    Exposed(SocketAddr),
+}
+
+impl Settings {
+    /// What flags and file say together; flags win.
+    ///
+    /// # Errors
+    /// [`BadSettings`] names the first thing that is wrong, and where.
+    pub fn from_flags(flags: &Flags) -> Result<Settings, BadSettings> {
+        let default = Path::new(DEFAULT_PATH);
+        let file = match &flags.config {
+            Some(path) => Some(ConfigFile::read(path)?),
+            None => ConfigFile::read_if_there(default)?,
+        };
+        let file = match file {
+            Some(file) => file,
+            None => ConfigFile::parse(default, String::new())?,
+        };
+        Settings::combine(flags, &file)
+    }
+
+    /// [`Settings::from_flags`] with the file given.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
+        let table = &file.table;
+        let (heartbeat_interval, heartbeat_limit) = heartbeat(file)?;
+        let store = flags.store.as_ref().or(table.store.as_ref());
+        let settings = Settings {
+            listen: listen(flags, file)?,
+            store: store.cloned().unwrap_or_else(|| DEFAULT_STORE.into()),
+            insecure: flags.insecure || table.insecure.unwrap_or(false),
+            authenticate: flags.authenticate || table.authenticate.unwrap_or(false),
+            tls: tls(flags, &table.tls)?,
+            logging: logging(flags, file)?,
+            heartbeat_interval,
+            heartbeat_limit,
+            visible: table.privacy.visible,
+            policy: table.policy.clone(),
+        };
+        let is_safe = settings.insecure || (settings.authenticate && settings.tls.is_some());
+        match settings.listen.iter().find(|a| !is_loopback(a)) {
+            Some(exposed) if !is_safe => Err(BadSettings::Exposed(*exposed)),
+            _ => Ok(settings),
+        }
+    }
+}
+
+fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettings> {
+    if !flags.listen.is_empty() {
+        let parsed = flags.listen.iter().map(|t| parse_listen(t, MANAGER_PORT));
+        return Ok(parsed.collect::<Result<_, _>>()?);
+    }
+    let listed = file.table.listen.iter().flatten().map(|text| {
+        parse_listen(text.get_ref(), MANAGER_PORT).map_err(|error| file.wrong(text, &error))
+    });
+    let listed: Vec<_> = listed.collect::<Result<_, _>>()?;
+    if listed.is_empty() {
+        return Ok(vec![SocketAddr::from(([127, 0, 0, 1], MANAGER_PORT))]);
+    }
+    Ok(listed)
+}
+
+fn tls(flags: &Flags, table: &TlsTable) -> Result<Option<TlsFiles>, BadSettings> {
+    let either = |flag: &Option<PathBuf>, key: &Option<PathBuf>| flag.clone().or(key.clone());
+    let certificate = either(&flags.tls_certificate, &table.certificate);
+    let key = either(&flags.tls_key, &table.key);
+    let client_ca = either(&flags.tls_client_ca, &table.client_ca);
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
+            certificate,
+            key,
+            client_ca,
+        })),
+        (None, None) if client_ca.is_none() => Ok(None),
+        _ => Err(BadSettings::HalfTls),
+    }
+}
+
+fn heartbeat(file: &ConfigFile) -> Result<(Duration, Duration), BadSettings> {
+    let table = &file.table.heartbeat;
+    let value =
+        |key: &Option<Spanned<u32>>, default| key.as_ref().map_or(default, |n| *n.get_ref());
+    let interval = value(&table.interval_ms, 1_000);
+    let limit = value(&table.limit_ms, 5_000);
+    let at = table.limit_ms.as_ref().or(table.interval_ms.as_ref());
+    if let Some(at) = at
+        && (!(50..=60_000).contains(&interval) || limit > 600_000 || limit / 2 < interval)
+    {
+        let message = format!(
+            "interval_ms ({interval}) must be from 50 to 60000, and limit_ms ({limit}) at least twice as much and at most 600000"
+        );
+        return Err(file.wrong(at, &message).into());
+    }
+    let milliseconds = |ms| Duration::from_millis(u64::from(ms));
+    Ok((milliseconds(interval), milliseconds(limit)))
+}
+
+fn logging(flags: &Flags, file: &ConfigFile) -> Result<Logging, BadSettings> {
+    let table = &file.table;
+    let mut logging = Logging::default();
+    if let Some(format) = &table.log_format {
+        let parsed = format.get_ref().parse();
+        logging.format = parsed.map_err(|error| file.wrong(format, &error))?;
+    }
+    if let Some(format) = flags.log_format {
+        logging.format = format;
+    }
+    if let Some(filter) = &flags.log {
+        logging.filter.clone_from(filter);
+        logging.check().map_err(|error| BadSettings::Flag {
+            flag: "--log",
+            problem: error.to_string(),
+        })?;
+    } else if let Some(filter) = &table.log {
+        logging.filter.clone_from(filter.get_ref());
+        logging
+            .check()
+            .map_err(|error| file.wrong(filter, &error))?;
+    }
+    Ok(logging)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn combine(flags: &Flags, text: &str) -> Result<Settings, String> {
+        ConfigFile::parse(Path::new("manager.toml"), text.to_owned())
+            .map_err(|error| error.to_string())
+            .and_then(|file| Settings::combine(flags, &file).map_err(|error| error.to_string()))
+    }
+
+    #[test]
+    fn the_defaults_serve_this_machine_only() {
+        let settings = combine(&Flags::default(), "").unwrap();
+        assert_eq!(settings.listen, ["127.0.0.1:7078".parse().unwrap()]);
+        assert!(!settings.insecure && !settings.authenticate && settings.tls.is_none());
+        assert_eq!(settings.visible, Visible::Own);
+    }
+
+    #[test]
+    fn other_machines_are_served_with_tls_and_authentication_or_an_explicit_word() {
+        let tls = "[tls]\ncertificate = \"c\"\nkey = \"k\"\n";
+        for (top, tables, is_allowed) in [
+            ("", "", false),
+            ("authenticate = true\n", "", false),
+            ("", tls, false),
+            ("authenticate = true\n", tls, true),
+            ("insecure = true\n", "", true),
+        ] {
+            let text = format!("listen = [\"192.0.2.1\"]\n{top}{tables}");
+            let settings = combine(&Flags::default(), &text);
+            assert_eq!(settings.is_ok(), is_allowed, "{text}: {settings:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_file_and_line() {
+        for (text, start) in [
+            ("\nlisen = []\n", "manager.toml:2: unknown field `lisen`"),
+            (
+                "listen = [\"here\"]",
+                "manager.toml:1: \"here\" is no address",
+            ),
+            ("log = \"x=loudly\"", "manager.toml:1: "),
+            (
+                "[heartbeat]\ninterval_ms = 9000",
+                "manager.toml:2: interval_ms (9000)",
+            ),
+            (
+                "[privacy]\nvisible = \"none\"",
+                "manager.toml:2: unknown variant",
+            ),
+            ("[tls]\nkey = \"k\"", "TLS needs both"),
+            ("[tls]\nclient_ca = \"k\"", "TLS needs both"),
+            ("[policy]\nasignment = 1", "manager.toml:2: unknown field"),
+        ] {
+            let error = combine(&Flags::default(), text).unwrap_err();
+            assert!(error.starts_with(start), "{text:?} gave {error:?}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let flags = Flags {
+            listen: vec!["[::1]:0".to_owned()],
+            store: Some("/a".into()),
+            ..Flags::default()
+        };
+        let text =
+            "listen = [\"127.0.0.1:1\"]\nstore = \"/b\"\n[policy]\nassignment = \"spread\"\n";
+        let settings = combine(&flags, text).unwrap();
+        assert_eq!(settings.listen, ["[::1]:0".parse().unwrap()]);
+        assert_eq!(settings.store, Path::new("/a"));
+        assert!(settings.policy.is_some());
+    }
+}

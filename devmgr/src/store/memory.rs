@@ -1,0 +1,60 @@
+//! A store that forgets everything with its process: for tests of what uses one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::rows::{Reading, Table, row_of};
+use super::{Store, StoreError, Stored, Write};
+
+/// See the module. What is cloned shares its rows, as two openings of one file would.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore {
+    rows: Arc<parking_lot::Mutex<BTreeMap<(Table, Vec<u8>), Vec<u8>>>>,
+    failing: Failing,
+}
+
+/// A switch: while it is on, the store is as one on a full disk.
+#[derive(Clone, Debug, Default)]
+pub struct Failing(Arc<AtomicBool>);
+
+impl Failing {
+    /// From now on.
+    pub fn set(&self, failing: bool) {
+        self.0.store(failing, Ordering::SeqCst);
+    }
+}
+
+impl MemoryStore {
+    /// Its switch.
+    #[must_use]
+    pub fn failing(&self) -> Failing {
+        self.failing.clone()
+    }
+}
+
+impl Store for MemoryStore {
+    fn load(&mut self) -> Result<Stored, StoreError> {
+        let mut reading = Reading::default();
+        for ((table, key), value) in self.rows.lock().iter() {
+            reading.take(*table, key, value)?;
+        }
+        reading.done()
+    }
+
+    fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        if self.failing.0.load(Ordering::SeqCst) {
+            let full = std::io::ErrorKind::StorageFull;
+            return Err(StoreError::System(full.into()));
+        }
+        let mut rows = self.rows.lock();
+        for row in writes.iter().map(row_of) {
+            let key = (row.table, row.key.into_owned());
+            match row.value {
+                Some(value) => rows.insert(key, value),
+                None => rows.remove(&key),
+            };
+        }
+        Ok(())
+    }
+}

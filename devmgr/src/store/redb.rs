@@ -1,0 +1,148 @@
+//! The store in one file of redb's.
+//!
+//! redb writes aside and switches over with one synchronised page, so a crash at any moment leaves the last
+//! state that was committed. After an error of the system it wants to be opened anew, which happens with the
+//! next use. Invariant: the file is readable by its owner alone, because it has the key that signs leases.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use redb::backends::FileBackend;
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::rows::{Reading, Row, Table, row_of, schema_row};
+use super::{Store, StoreError, Stored, Write};
+
+/// The manager reads everything once; what is written again and again fits.
+const CACHE: usize = 16 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub struct RedbStore {
+    path: PathBuf,
+    database: Option<Database>,
+}
+
+impl RedbStore {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be used, another manager has it, or it is of another schema.
+    pub fn open(path: &Path) -> Result<RedbStore, StoreError> {
+        let mut store = RedbStore {
+            path: path.to_owned(),
+            database: None,
+        };
+        // Before anything is written into what may be of a later version.
+        store.load()?;
+        let tables = Table::ALL.map(|table| Row {
+            table,
+            key: b"".as_slice().into(),
+            value: None,
+        });
+        store.commit(tables.into_iter().chain([schema_row()]))?;
+        Ok(store)
+    }
+
+    fn database(&mut self) -> Result<&Database, StoreError> {
+        if self.database.is_none() {
+            self.database = Some(open(&self.path)?);
+        }
+        Ok(self.database.as_ref().expect("it was put there"))
+    }
+
+    pub(super) fn commit<'a>(
+        &mut self,
+        rows: impl Iterator<Item = Row<'a>>,
+    ) -> Result<(), StoreError> {
+        let mut by_table: BTreeMap<Table, Vec<Row<'a>>> = BTreeMap::new();
+        for row in rows {
+            by_table.entry(row.table).or_default().push(row);
+        }
+        let written = write(self.database()?, by_table);
+        if written.is_err() {
+            self.database = None;
+        }
+        Ok(written?)
+    }
+}
+
+impl Store for RedbStore {
+    fn load(&mut self) -> Result<Stored, StoreError> {
+        let mut reading = Reading::default();
+        let transaction = self.database()?.begin_read().map_err(redb::Error::from)?;
+        for table in Table::ALL {
+            let opened = match transaction.open_table(definition(table)) {
+                Err(redb::TableError::TableDoesNotExist(_)) => continue,
+                opened => opened.map_err(redb::Error::from)?,
+            };
+            for row in opened.iter().map_err(redb::Error::from)? {
+                let (key, value) = row.map_err(redb::Error::from)?;
+                reading.take(table, key.value(), value.value())?;
+            }
+        }
+        reading.done()
+    }
+
+    fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        self.commit(writes.iter().map(row_of))
+    }
+}
+
+fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+    TableDefinition::new(table.name())
+}
+
+fn write(database: &Database, rows: BTreeMap<Table, Vec<Row<'_>>>) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    // What it costs to write is little, and a manager that was killed is back at once.
+    transaction.set_quick_repair(true);
+    for (table, rows) in rows {
+        let mut table = transaction.open_table(definition(table))?;
+        for row in rows {
+            match row.value {
+                Some(value) => table.insert(&*row.key, &*value)?,
+                None => table.remove(&*row.key)?,
+            };
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<Database, StoreError> {
+    let is_new = !path.exists();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(StoreError::System)?;
+    let database = Builder::new()
+        .set_cache_size(CACHE)
+        .create_with_backend(FileBackend::new(file).map_err(redb::Error::from)?)
+        .map_err(redb::Error::from)?;
+    if is_new {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let synchronised = File::open(folder).and_then(|folder| folder.sync_all());
+        synchronised.map_err(StoreError::System)?;
+    }
+    Ok(database)
+}
+
+impl From<redb::Error> for StoreError {
+    fn from(error: redb::Error) -> StoreError {
+        match error {
+            redb::Error::Io(error) => StoreError::System(error),
+            redb::Error::DatabaseAlreadyOpen => StoreError::InUse,
+            other => StoreError::Damaged(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! From changes to rows, and back: the schema.
+//!
+//! A key is what the [`Write`] names; a value is JSON, so that a field can be added later and a row can be
+//! read by people with nothing but the file. Invariant: what [`row_of`] writes, [`Reading`] reads as the same.
+
+use std::borrow::Cow;
+
+use causeway_security::Secret;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{StoreError, Stored, Write};
+use crate::identity::IdentityChange;
+use crate::lease::change::{Hour, UseRow};
+use crate::lease::{Change, Epoch};
+use crate::policy::{Quota, Subject};
+
+/// The version of what is described here. A store of another one is refused.
+///
+/// 1, 2026-11: the first.
+pub(super) const SCHEMA: u32 = 1;
+
+/// The tables; their names are part of the schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Table {
+    /// Single values, by name.
+    Meta,
+    Leases,
+    Waiting,
+    Nodes,
+    Quotas,
+    Uses,
+    Users,
+    Tokens,
+}
+
+impl Table {
+    pub(super) const ALL: [Table; 8] = [
+        Table::Meta,
+        Table::Leases,
+        Table::Waiting,
+        Table::Nodes,
+        Table::Quotas,
+        Table::Uses,
+        Table::Users,
+        Table::Tokens,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Table::Meta => "meta",
+            Table::Leases => "leases",
+            Table::Waiting => "waiting",
+            Table::Nodes => "nodes",
+            Table::Quotas => "quotas",
+            Table::Uses => "uses",
+            Table::Users => "users",
+            Table::Tokens => "tokens",
+        }
+    }
+}
+
+const META_SCHEMA: &[u8] = b"schema";
+const META_EPOCHS: &[u8] = b"epochs";
+const META_POLICY: &[u8] = b"policy";
+const META_SIGNING_KEY: &[u8] = b"signing key";
+
+/// A row as it is put, or deleted (no value).
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Row<'a> {
+    pub(super) table: Table,
+    pub(super) key: Cow<'a, [u8]>,
+    pub(super) value: Option<Vec<u8>>,
+}
+
+/// The row that says which schema the store has.
+pub(super) fn schema_row() -> Row<'static> {
+    put(Table::Meta, META_SCHEMA, &SCHEMA)
+}
+
+/// What a change writes.
+pub(super) fn row_of(write: &Write) -> Row<'_> {
+    match write {
+        Write::Lease(change) => lease_row(change),
+        Write::Identity(change) => identity_row(change),
+        Write::SigningKey(key) => Row {
+            table: Table::Meta,
+            key: META_SIGNING_KEY.into(),
+            value: Some(key.reveal().to_vec()),
+        },
+    }
+}
+
+fn lease_row(change: &Change) -> Row<'_> {
+    match change {
+        Change::Epochs(epoch) => put(Table::Meta, META_EPOCHS, epoch),
+        Change::PutPolicy(policy) => put(Table::Meta, META_POLICY, policy),
+        Change::PutLease(row) => put(Table::Leases, &row.lease.0, row),
+        Change::DeleteLease(lease) => delete(Table::Leases, &lease.0),
+        Change::PutWaiting(row) => put(Table::Waiting, &row.lease.0, row),
+        Change::DeleteWaiting(lease) => delete(Table::Waiting, &lease.0),
+        Change::PutNode(row) => put(Table::Nodes, &row.node.0, row),
+        Change::DeleteNode(node) => delete(Table::Nodes, &node.0),
+        Change::PutQuota(subject, quota) => {
+            let row = QuotaRow {
+                subject: subject.clone(),
+                quota: quota.clone(),
+            };
+            put(Table::Quotas, json(subject), &row)
+        }
+        Change::DeleteQuota(subject) => delete(Table::Quotas, json(subject)),
+        Change::PutUse(row) => put(Table::Uses, use_key(&row.subject, row.hour), row),
+        Change::DeleteUse(subject, hour) => delete(Table::Uses, use_key(subject, *hour)),
+    }
+}
+
+fn identity_row(change: &IdentityChange) -> Row<'_> {
+    match change {
+        IdentityChange::PutUser(user) => put(Table::Users, user.name.0.as_bytes(), user),
+        IdentityChange::DeleteUser(name) => delete(Table::Users, name.0.as_bytes()),
+        IdentityChange::PutToken(row) => put(Table::Tokens, row.id.0.as_bytes(), row),
+        IdentityChange::DeleteToken(id) => delete(Table::Tokens, id.0.as_bytes()),
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct QuotaRow {
+    subject: Subject,
+    quota: Quota,
+}
+
+fn use_key(subject: &Subject, hour: Hour) -> Vec<u8> {
+    json(&(subject, hour))
+}
+
+fn put<'a>(table: Table, key: impl Into<Cow<'a, [u8]>>, value: &impl Serialize) -> Row<'a> {
+    Row {
+        table,
+        key: key.into(),
+        value: Some(json(value)),
+    }
+}
+
+fn delete<'a>(table: Table, key: impl Into<Cow<'a, [u8]>>) -> Row<'a> {
+    Row {
+        table,
+        key: key.into(),
+        value: None,
+    }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("rows have string keys and no way to fail")
+}
+
+/// Puts together what is read row by row.
+#[derive(Default)]
+pub(super) struct Reading {
+    stored: Stored,
+    schema: Option<u32>,
+}
+
+impl Reading {
+    /// Takes one row in. Rows of one table may come in any order.
+    pub(super) fn take(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), StoreError> {
+        let Reading { stored, schema } = self;
+        let rows = &mut stored.rows;
+        match table {
+            Table::Meta => match key {
+                META_SCHEMA => *schema = Some(read(table, value)?),
+                META_EPOCHS => rows.epochs = read::<Epoch>(table, value)?,
+                META_POLICY => rows.policy = Some(read(table, value)?),
+                META_SIGNING_KEY => stored.signing_key = Some(Secret::new(value)),
+                // Of a later version that found this schema good enough.
+                _ => {}
+            },
+            Table::Leases => rows.leases.push(read(table, value)?),
+            Table::Waiting => rows.waiting.push(read(table, value)?),
+            Table::Nodes => rows.nodes.push(read(table, value)?),
+            Table::Quotas => {
+                let row: QuotaRow = read(table, value)?;
+                rows.quotas.push((row.subject, row.quota));
+            }
+            Table::Uses => rows.uses.push(read::<UseRow>(table, value)?),
+            Table::Users => stored.users.push(read(table, value)?),
+            Table::Tokens => stored.tokens.push(read(table, value)?),
+        }
+        Ok(())
+    }
+
+    /// Everything, if it is of our schema. A store without one is new.
+    pub(super) fn done(self) -> Result<Stored, StoreError> {
+        match self.schema {
+            Some(found) if found != SCHEMA => Err(StoreError::Schema {
+                found,
+                known: SCHEMA,
+            }),
+            _ => Ok(self.stored),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(table: Table, value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| StoreError::Row {
+        table: table.name(),
+        problem: error.to_string(),
+    })
+}

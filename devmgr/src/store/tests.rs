@@ -1,0 +1,247 @@
+//! What is applied is what is loaded, over restarts, for every store.
+
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::identity::TokenId;
+use crate::inventory::{DeviceId, NodeId, Unit};
+use crate::lease::change::{Hour, LeaseRow, NodeRow, UnitRow, UseRow, WaitingRow};
+use crate::lease::{Epoch, LeaseId, Span, Wall};
+use crate::policy::{Class, Policy, Quota, Subject};
+
+fn lease(n: u8) -> LeaseRow {
+    let unit = Unit {
+        device: DeviceId {
+            platform: 0,
+            device: u32::from(n),
+        },
+        share: 1,
+    };
+    LeaseRow {
+        lease: LeaseId([n; 16]),
+        epoch: Epoch(u64::from(n)),
+        user: "ann".into(),
+        groups: vec!["lab".into()],
+        devices: "2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; spread"
+            .parse()
+            .unwrap(),
+        units: vec![(
+            NodeId([7; 16]),
+            vec![UnitRow {
+                unit,
+                memory: 1 << 40,
+            }],
+        )],
+        since: Wall(u64::from(n)),
+        limit: Some(Span(1)),
+        confirmed: n.is_multiple_of(2),
+    }
+}
+
+fn waiting(n: u8) -> WaitingRow {
+    WaitingRow {
+        lease: LeaseId([n; 16]),
+        place: u64::from(n),
+        user: "ann \"quoted\"".into(),
+        groups: Vec::new(),
+        devices: "1, NAME contains \"a, b\"".parse().unwrap(),
+        class: Class::High,
+        limit: None,
+        reserve: true,
+        since: Wall(u64::MAX),
+    }
+}
+
+fn node(n: u8) -> NodeRow {
+    NodeRow {
+        node: NodeId([n; 16]),
+        name: format!("node{n}"),
+        addresses: vec!["[::1]:7079".to_owned()],
+        draining: n == 1,
+    }
+}
+
+fn subject(n: u8) -> Subject {
+    match n % 3 {
+        0 => Subject::EveryUser,
+        1 => Subject::User("ann".into()),
+        _ => Subject::Group("lab".into()),
+    }
+}
+
+fn quota(n: u8) -> Quota {
+    Quota {
+        devices: Some(u32::from(n)),
+        device_time: Some(Span(9)),
+        class: Some(Class::Low),
+        ..Quota::default()
+    }
+}
+
+fn use_row(n: u8) -> UseRow {
+    UseRow {
+        subject: subject(n),
+        hour: Hour(u64::from(n)),
+        used: Span(3),
+    }
+}
+
+fn user(n: u8) -> User {
+    User {
+        name: format!("user{n}").as_str().into(),
+        groups: vec!["lab".into()],
+        admin: n == 1,
+        node: n == 2,
+    }
+}
+
+fn token(n: u8) -> TokenRow {
+    TokenRow {
+        id: TokenId(n.to_string()),
+        user: "ann".into(),
+        label: "laptop".to_owned(),
+        hash: [n; 32],
+        expires: Some(Wall(5)),
+    }
+}
+
+fn writes() -> impl Strategy<Value = Vec<Write>> {
+    let one = (0..18_u8, 0..4_u8).prop_map(|(kind, n)| match kind {
+        0 => Write::Lease(Change::Epochs(Epoch(u64::from(n)))),
+        1 | 2 => Write::Lease(Change::PutLease(lease(n))),
+        3 => Write::Lease(Change::DeleteLease(LeaseId([n; 16]))),
+        4 | 5 => Write::Lease(Change::PutWaiting(waiting(n))),
+        6 => Write::Lease(Change::DeleteWaiting(LeaseId([n; 16]))),
+        7 => Write::Lease(Change::PutNode(node(n))),
+        8 => Write::Lease(Change::DeleteNode(NodeId([n; 16]))),
+        9 => Write::Lease(Change::PutQuota(subject(n), quota(n))),
+        10 => Write::Lease(Change::DeleteQuota(subject(n))),
+        11 => Write::Lease(Change::PutUse(use_row(n))),
+        12 => Write::Lease(Change::DeleteUse(subject(n), Hour(u64::from(n)))),
+        13 => Write::Lease(Change::PutPolicy(Policy {
+            longest_queue: u32::from(n),
+            ..Policy::default()
+        })),
+        14 => Write::Identity(IdentityChange::PutUser(user(n))),
+        15 => Write::Identity(IdentityChange::DeleteUser(user(n).name)),
+        16 => Write::Identity(IdentityChange::PutToken(token(n))),
+        _ => Write::Identity(IdentityChange::DeleteToken(token(n).id)),
+    });
+    proptest::collection::vec(one, 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_file_has_what_memory_has(batches in proptest::collection::vec(writes(), 0..5)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let mut memory = MemoryStore::default();
+        for batch in &batches {
+            // Opened anew each time, as by a manager that was started anew.
+            let mut file = RedbStore::open(&path).unwrap();
+            file.apply(batch).unwrap();
+            memory.apply(batch).unwrap();
+        }
+        let mut file = RedbStore::open(&path).unwrap();
+        prop_assert_eq!(file.load().unwrap(), memory.load().unwrap());
+    }
+}
+
+#[test]
+fn a_batch_is_loaded_as_it_was_applied() {
+    let mut store = MemoryStore::default();
+    store
+        .apply(&[
+            Write::Lease(Change::Epochs(Epoch(9))),
+            Write::Lease(Change::PutLease(lease(1))),
+            Write::Lease(Change::PutWaiting(waiting(2))),
+            Write::Lease(Change::PutNode(node(1))),
+            Write::Lease(Change::PutQuota(subject(1), quota(1))),
+            Write::Lease(Change::PutUse(use_row(2))),
+            Write::Identity(IdentityChange::PutUser(user(1))),
+            Write::Identity(IdentityChange::PutToken(token(1))),
+            Write::SigningKey(Secret::new(*b"key")),
+        ])
+        .unwrap();
+    let stored = store.clone().load().unwrap();
+    let expected = Stored {
+        rows: Rows {
+            epochs: Epoch(9),
+            leases: vec![lease(1)],
+            waiting: vec![waiting(2)],
+            nodes: vec![node(1)],
+            quotas: vec![(subject(1), quota(1))],
+            uses: vec![use_row(2)],
+            policy: None,
+        },
+        users: vec![user(1)],
+        tokens: vec![token(1)],
+        signing_key: Some(Secret::new(*b"key")),
+    };
+    assert_eq!(stored, expected);
+}
+
+#[test]
+fn a_failing_store_has_nothing_of_the_batch() {
+    let mut store = MemoryStore::default();
+    let batch = [Write::Lease(Change::PutLease(lease(1)))];
+    store.failing().set(true);
+    assert!(matches!(store.apply(&batch), Err(StoreError::System(_))));
+    assert!(store.load().unwrap().rows.leases.is_empty());
+    store.failing().set(false);
+    store.apply(&batch).unwrap();
+    assert_eq!(store.load().unwrap().rows.leases, [lease(1)]);
+}
+
+#[test]
+fn one_manager_at_a_time_and_nobody_else_reads_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = RedbStore::open(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(matches!(RedbStore::open(&path), Err(StoreError::InUse)));
+    drop(store);
+    RedbStore::open(&path).unwrap();
+}
+
+#[test]
+fn what_is_no_store_of_ours_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    std::fs::write(
+        &path,
+        b"something else, and longer than a header would have to be".repeat(100),
+    )
+    .unwrap();
+    let before = std::fs::read(&path).unwrap();
+    assert!(RedbStore::open(&path).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let nowhere = folder.path().join("no/such/folder");
+    assert!(matches!(
+        RedbStore::open(&nowhere),
+        Err(StoreError::System(_))
+    ));
+}
+
+#[test]
+fn a_store_of_a_later_manager_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let mut store = RedbStore::open(&path).unwrap();
+    let later = super::rows::Row {
+        value: Some(b"2".to_vec()),
+        ..super::rows::schema_row()
+    };
+    store.commit([later].into_iter()).unwrap();
+    drop(store);
+    let error = RedbStore::open(&path).unwrap_err();
+    assert!(
+        matches!(error, StoreError::Schema { found: 2, known: 1 }),
+        "{error}"
+    );
+}
