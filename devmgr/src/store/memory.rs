@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
+
 use super::rows::{Reading, Table, row_of};
 use super::{Store, StoreError, Stored, Write};
 
 /// See the module. What is cloned shares its rows, as two openings of one file would.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
-    rows: Arc<parking_lot::Mutex<BTreeMap<(Table, Vec<u8>), Vec<u8>>>>,
+    rows: Arc<Mutex<Rows>>,
     failing: Failing,
 }
+
+type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 /// A switch: while it is on, the store is as one on a full disk.
 #[derive(Clone, Debug, Default)]
