@@ -5,6 +5,7 @@
 //! - [`inventory`]: nodes, devices, units, and what is available; pure.
 //! - [`identity`]: users and their tokens; pure.
 //! - [`store`]: what survives a restart.
+//! - [`service`]: gRPC around them.
 //! - [`settings`]: flags and file of `causeway-devmgr`.
 //! - [`environment`]: what a program needs in its environment to see Causeway's platform.
 //! - [`installation`]: where this installation's library and daemon lie.
@@ -22,5 +23,6 @@ pub mod lease;
 pub mod policy;
 pub mod private_daemon;
 pub mod report;
+pub mod service;
 pub mod settings;
 pub mod store;

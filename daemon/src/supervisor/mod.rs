@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod accept;
-mod admission;
 mod authentication;
 mod builds;
 mod cells;
@@ -31,11 +30,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_lane::Place;
+use causeway_serving::admission::{self, Admission};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::config::{BadSettings, Settings};
 use crate::sys;
-use admission::Admission;
 use builds::Builds;
 use cells::{Cells, NoCells};
 use inventory::InventoryCache;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 /// Counts who is inside.
 #[derive(Clone)]
-pub(super) struct Admission {
+pub struct Admission {
     limit: usize,
     per_peer: usize,
     inside: Arc<Mutex<Inside>>,
@@ -23,13 +23,15 @@ struct Inside {
 }
 
 /// One place, given back when dropped.
-pub(super) struct Permit {
+pub struct Permit {
     admission: Admission,
     peer: IpAddr,
 }
 
 impl Admission {
-    pub(super) fn new(limit: usize, per_peer: usize) -> Admission {
+    /// At most `limit`, and at most `per_peer` from one address.
+    #[must_use]
+    pub fn new(limit: usize, per_peer: usize) -> Admission {
         Admission {
             limit,
             per_peer,
@@ -38,7 +40,7 @@ impl Admission {
     }
 
     /// A place, if there is one for this peer.
-    pub(super) fn admit(&self, peer: IpAddr) -> Option<Permit> {
+    pub fn admit(&self, peer: IpAddr) -> Option<Permit> {
         let peer = household(peer);
         let mut inside = self.inside.lock();
         let of_peer = inside.peers.get(&peer).copied().unwrap_or(0);

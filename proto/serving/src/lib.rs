@@ -2,6 +2,7 @@
 //!
 //! - [`ConfigFile`]: a TOML file whose mistakes are named with their line;
 //! - [`parse_listen`], [`is_loopback`]: addresses to listen on;
+//! - [`admission`]: how many connections at once, in all and from one peer;
 //! - [`logging`]: what is logged and how;
 //! - [`notify`]: readiness, for systemd.
 //!
@@ -10,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod admission;
 mod file;
 pub mod logging;
 mod notify;

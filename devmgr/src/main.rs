@@ -1,0 +1,82 @@
+//! `causeway-devmgr`, the device manager: settings, log, serve, stop.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use causeway_devmgr::service::{self, CannotStart};
+use causeway_devmgr::settings::{Flags, Settings};
+use causeway_devmgr::store::RedbStore;
+use causeway_serving::{is_loopback, notify};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A wrong flag or file, as clap's own errors.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let settings = match Settings::from_flags(&Flags::parse()) {
+        Ok(settings) => settings,
+        Err(error) => {
+            eprintln!("causeway-devmgr: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    settings.logging.start();
+    match serve(&settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("causeway-devmgr: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main]
+async fn serve(settings: &Settings) -> Result<(), CannotStart> {
+    // Before anything else, so that none is missed.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let store = RedbStore::open(&settings.store)?;
+    let running = service::start(settings, Box::new(store)).await?;
+    for address in &running.addresses {
+        warn(settings, address);
+    }
+    announce(&running.addresses);
+    notify("READY=1");
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal = name, "shutting down");
+    notify("STOPPING=1");
+    running.stop().await;
+    Ok(())
+}
+
+/// One line for each listener on standard output: who started us may read there which port was taken.
+fn announce(addresses: &[SocketAddr]) {
+    let mut out = std::io::stdout().lock();
+    for address in addresses {
+        tracing::info!(%address, "listening");
+        // A closed standard output is no reason not to serve.
+        let _ = writeln!(out, "listening on {address}");
+    }
+    let _ = out.flush();
+}
+
+fn warn(settings: &Settings, address: &SocketAddr) {
+    if !is_loopback(address) && settings.insecure {
+        tracing::warn!(
+            %address,
+            "INSECURE: --insecure asked to serve other machines without both TLS and authentication"
+        );
+    }
+    if !settings.authenticate {
+        tracing::warn!(
+            %address,
+            "everyone who can reach this address may administrate, under any name: set authenticate = true to ask for tokens or certificates"
+        );
+    }
+}

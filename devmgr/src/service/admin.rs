@@ -1,0 +1,338 @@
+//! The `Admin` service: what administrators, and users for themselves, look after.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use causeway_proto::manager as pb;
+use causeway_proto::manager::admin_server::Admin;
+use causeway_security::Token;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::book::Book;
+use super::gate::{Gate, check_name, wall_now};
+use super::input::{Input, Reply};
+use super::leases::{lease_list, queue_list};
+use super::{gone, read, wire};
+use crate::identity::{IdentityChange, TokenId, TokenRow, User};
+use crate::inventory::NodeId;
+use crate::lease::{Event, Wall};
+use crate::policy::UserName;
+use crate::settings::Visible;
+
+/// Groups of one user.
+const MAX_GROUPS: usize = 32;
+/// Characters of a token's label.
+const MAX_LABEL: usize = 64;
+/// What a watcher gets unless he says how often.
+const WATCH_EVERY: u32 = 1_000;
+
+/// See the module.
+pub(super) struct AdminService {
+    pub(super) gate: Gate,
+    pub(super) owner: mpsc::Sender<Input>,
+    pub(super) visible: Visible,
+}
+
+#[tonic::async_trait]
+impl Admin for AdminService {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Snapshot, Status>> + Send>>;
+
+    async fn list_nodes(
+        &self,
+        request: Request<pb::ListNodesRequest>,
+    ) -> Result<Response<pb::NodeList>, Status> {
+        self.may_see_all(&request)?;
+        let list = read(&self.owner, node_list).await?;
+        Ok(Response::new(list))
+    }
+
+    async fn drain_node(
+        &self,
+        request: Request<pb::DrainNodeRequest>,
+    ) -> Result<Response<pb::DrainNodeReply>, Status> {
+        self.gate.admin(&request)?;
+        let request = request.into_inner();
+        let draining = request.draining;
+        let found = read(&self.owner, move |book| find_node(book, &request.node)).await?;
+        let node = found?;
+        self.order(Event::Drain { node, draining }).await?;
+        Ok(Response::new(pb::DrainNodeReply {}))
+    }
+
+    async fn revoke_lease(
+        &self,
+        request: Request<pb::RevokeLeaseRequest>,
+    ) -> Result<Response<pb::RevokeLeaseReply>, Status> {
+        let admin = self.gate.admin(&request)?;
+        let lease = wire::lease_id(&request.get_ref().lease_id)?;
+        let is_known = read(&self.owner, move |book| book.knows(&lease)).await?;
+        if !is_known {
+            return Err(Status::not_found("there is no such lease"));
+        }
+        tracing::info!(?lease, by = %admin.user, "revoke");
+        self.order(Event::Revoke { lease }).await?;
+        Ok(Response::new(pb::RevokeLeaseReply {}))
+    }
+
+    async fn list_users(
+        &self,
+        request: Request<pb::ListUsersRequest>,
+    ) -> Result<Response<pb::UserList>, Status> {
+        self.gate.admin(&request)?;
+        let directory = self.gate.directory();
+        let users = directory.users().map(|user| pb::User {
+            name: user.name.to_string(),
+            groups: user.groups.iter().map(ToString::to_string).collect(),
+            admin: user.admin,
+            node: user.node,
+        });
+        Ok(Response::new(pb::UserList {
+            users: users.collect(),
+        }))
+    }
+
+    async fn put_user(
+        &self,
+        request: Request<pb::User>,
+    ) -> Result<Response<pb::PutUserReply>, Status> {
+        let admin = self.gate.admin(&request)?;
+        let user = user_of(request.into_inner())?;
+        tracing::info!(user = %user.name, admin = user.admin, node = user.node, by = %admin.user, "user put");
+        self.identity(vec![IdentityChange::PutUser(user)]).await?;
+        Ok(Response::new(pb::PutUserReply {}))
+    }
+
+    async fn delete_user(
+        &self,
+        request: Request<pb::DeleteUserRequest>,
+    ) -> Result<Response<pb::DeleteUserReply>, Status> {
+        let admin = self.gate.admin(&request)?;
+        let name = UserName::from(request.get_ref().name.as_str());
+        let directory = self.gate.directory();
+        if directory.user(&name).is_none() {
+            return Err(Status::not_found("there is no such user"));
+        }
+        tracing::info!(user = %name, by = %admin.user, "user deleted");
+        self.identity(directory.without(&name)).await?;
+        Ok(Response::new(pb::DeleteUserReply {}))
+    }
+
+    async fn create_token(
+        &self,
+        request: Request<pb::CreateTokenRequest>,
+    ) -> Result<Response<pb::CreateTokenReply>, Status> {
+        let caller = self.gate.caller(&request)?;
+        let request = request.into_inner();
+        let user = UserName::from(request.user.as_str());
+        // What a node's key opens must not make keys of people, and nobody makes another's.
+        if !caller.admin && (user != caller.user || caller.node) {
+            return Err(Status::permission_denied(
+                "a token of another user is made by administrators",
+            ));
+        }
+        if self.gate.directory().user(&user).is_none() {
+            return Err(Status::not_found(
+                "there is no such user; an administrator says `causeway users add` first",
+            ));
+        }
+        if request.label.chars().count() > MAX_LABEL {
+            return Err(Status::invalid_argument(format!(
+                "a label has {MAX_LABEL} characters at most"
+            )));
+        }
+        let token = Token::generate();
+        let expires = wire::span(request.lifetime_ms);
+        let row = TokenRow {
+            id: TokenId(format!("{:016x}", rand::random::<u64>())),
+            user,
+            label: request.label,
+            hash: token.hash().0,
+            expires: expires.map(|span| Wall(wall_now().0.saturating_add(span.0))),
+        };
+        let token_id = row.id.0.clone();
+        tracing::info!(user = %row.user, token_id, by = %caller.user, "token made");
+        self.identity(vec![IdentityChange::PutToken(row)]).await?;
+        Ok(Response::new(pb::CreateTokenReply {
+            token: token.reveal().to_owned(),
+            token_id,
+        }))
+    }
+
+    async fn list_tokens(
+        &self,
+        request: Request<pb::ListTokensRequest>,
+    ) -> Result<Response<pb::TokenList>, Status> {
+        let caller = self.gate.caller(&request)?;
+        let wanted = &request.get_ref().user;
+        if !caller.admin && *wanted != *caller.user.0 {
+            return Err(Status::permission_denied(
+                "only administrators are shown tokens of others",
+            ));
+        }
+        let directory = self.gate.directory();
+        let rows = directory.tokens();
+        let rows = rows.filter(|row| wanted.is_empty() || *row.user.0 == **wanted);
+        let tokens = rows.map(|row| pb::Token {
+            token_id: row.id.0.clone(),
+            user: row.user.to_string(),
+            label: row.label.clone(),
+            expires_unix_ms: row.expires.map_or(0, |expires| expires.0),
+        });
+        Ok(Response::new(pb::TokenList {
+            tokens: tokens.collect(),
+        }))
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<pb::RevokeTokenRequest>,
+    ) -> Result<Response<pb::RevokeTokenReply>, Status> {
+        let caller = self.gate.caller(&request)?;
+        let id = TokenId(request.into_inner().token_id);
+        let directory = self.gate.directory();
+        let row = directory.token(&id);
+        // Of another's token as of none at all.
+        let row = row.filter(|row| caller.admin || row.user == caller.user);
+        if row.is_none() {
+            return Err(Status::not_found("there is no such token"));
+        }
+        tracing::info!(token_id = id.0, by = %caller.user, "token revoked");
+        self.identity(vec![IdentityChange::DeleteToken(id)]).await?;
+        Ok(Response::new(pb::RevokeTokenReply {}))
+    }
+
+    async fn list_quotas(
+        &self,
+        request: Request<pb::ListQuotasRequest>,
+    ) -> Result<Response<pb::QuotaList>, Status> {
+        self.gate.admin(&request)?;
+        let quotas = |book: &Book| pb::QuotaList {
+            quotas: book.quotas.iter().map(|(s, q)| wire::quota(s, q)).collect(),
+        };
+        Ok(Response::new(read(&self.owner, quotas).await?))
+    }
+
+    async fn put_quota(
+        &self,
+        request: Request<pb::Quota>,
+    ) -> Result<Response<pb::PutQuotaReply>, Status> {
+        self.gate.admin(&request)?;
+        let (subject, quota) = wire::quota_of(request.into_inner())?;
+        self.order(Event::QuotaChanged { subject, quota }).await?;
+        Ok(Response::new(pb::PutQuotaReply {}))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<pb::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        self.may_see_all(&request)?;
+        let interval = match request.get_ref().interval_ms {
+            0 => WATCH_EVERY,
+            said => said.max(100),
+        };
+        let (send, receive) = mpsc::channel(1);
+        let owner = self.owner.clone();
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(Duration::from_millis(u64::from(interval)));
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let snapshot = read(&owner, snapshot).await;
+                // One that cannot keep up gets fewer of them.
+                let is_over = snapshot.is_err();
+                if send.send(snapshot).await.is_err() || is_over {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receive))))
+    }
+}
+
+impl AdminService {
+    fn may_see_all<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        match self.visible {
+            Visible::All => self.gate.caller(request).map(drop),
+            Visible::Own => self.gate.admin(request).map(drop),
+        }
+    }
+
+    async fn order(&self, event: Event) -> Result<(), Status> {
+        self.done(|done| Input::Order(event, done)).await
+    }
+
+    async fn identity(&self, changes: Vec<IdentityChange>) -> Result<(), Status> {
+        self.done(|done| Input::Identity(changes, done)).await
+    }
+
+    async fn done(
+        &self,
+        input: impl FnOnce(oneshot::Sender<Reply<()>>) -> Input,
+    ) -> Result<(), Status> {
+        let (done, is_done) = oneshot::channel();
+        let sent = self.owner.send(input(done)).await;
+        sent.map_err(|_| gone())?;
+        let reply = is_done.await.map_err(|_| gone())?;
+        reply.map_err(|problem| Status::unavailable(problem.to_string()))
+    }
+}
+
+fn user_of(user: pb::User) -> Result<User, Status> {
+    let bad = Status::invalid_argument;
+    check_name(&user.name).map_err(bad)?;
+    if user.groups.len() > MAX_GROUPS {
+        return Err(bad(format!("a user is in {MAX_GROUPS} groups at most")));
+    }
+    for group in &user.groups {
+        check_name(group).map_err(bad)?;
+    }
+    Ok(User {
+        name: user.name.as_str().into(),
+        groups: user
+            .groups
+            .iter()
+            .map(|name| name.as_str().into())
+            .collect(),
+        admin: user.admin,
+        node: user.node,
+    })
+}
+
+fn node_list(book: &Book) -> pb::NodeList {
+    let rows = book.nodes.values();
+    pb::NodeList {
+        nodes: rows.map(|row| wire::node_info(book, row)).collect(),
+    }
+}
+
+fn snapshot(book: &Book) -> pb::Snapshot {
+    pb::Snapshot {
+        nodes: node_list(book).nodes,
+        leases: lease_list(book, None).leases,
+        queue: Some(queue_list(book, None)),
+    }
+}
+
+/// By name, or by uuid in its usual form.
+fn find_node(book: &Book, said: &str) -> Result<NodeId, Status> {
+    let digits: String = said.chars().filter(|c| *c != '-').collect();
+    let uuid = (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok());
+    if let Some(uuid) = uuid.flatten() {
+        let id = NodeId(uuid.to_be_bytes());
+        if book.nodes.contains_key(&id) {
+            return Ok(id);
+        }
+    }
+    let mut named = book.nodes.values().filter(|row| row.name == said);
+    match (named.next(), named.next()) {
+        (Some(row), None) => Ok(row.node),
+        (Some(_), Some(_)) => Err(Status::failed_precondition(
+            "several nodes have this name: use the uuid that `causeway nodes` shows",
+        )),
+        (None, _) => Err(Status::not_found("there is no such node")),
+    }
+}

@@ -1,0 +1,169 @@
+//! What is written down, in memory: what lists are made of.
+//!
+//! It follows the changes as they become durable, so nobody is shown what a crash could undo. Invariant: it has
+//! the rows that a restart would load.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use causeway_proto::control::Client;
+use causeway_proto::request::{answer_of, property};
+
+use super::input::{Load, NodeLink};
+use crate::inventory::{DeviceId, NodeId, OfferedDevice};
+use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
+use crate::lease::{Change, LeaseId, Rows, Time, Wall};
+use crate::policy::{Policy, Quota, Subject, UserName};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Book {
+    pub(crate) leases: BTreeMap<LeaseId, LeaseRow>,
+    /// In the order in which they came.
+    pub(crate) waiting: BTreeMap<u64, WaitingRow>,
+    places: HashMap<LeaseId, u64>,
+    pub(crate) nodes: BTreeMap<NodeId, NodeRow>,
+    pub(crate) quotas: BTreeMap<Subject, Quota>,
+    pub(crate) policy: Policy,
+    /// What clients said of themselves. Not stored.
+    pub(crate) clients: HashMap<LeaseId, Client>,
+    /// When a lease ends unless it is renewed, as its client was told last. Not stored.
+    pub(crate) until: HashMap<LeaseId, Time>,
+    /// Connected nodes. Not stored.
+    pub(crate) connected: HashMap<NodeId, Connected>,
+    /// Now, for those who look.
+    pub(crate) now: Now,
+}
+
+/// One moment by both clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Now {
+    pub(crate) time: Time,
+    pub(crate) wall: Wall,
+}
+
+/// A node that is there.
+pub(crate) struct Connected {
+    pub(crate) devices: Vec<Offered>,
+    pub(crate) load: Arc<Load>,
+}
+
+/// What is shown of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Offered {
+    pub(crate) id: DeviceId,
+    pub(crate) name: String,
+    pub(crate) kind: u64,
+    pub(crate) memory: u64,
+    pub(crate) shares: u16,
+}
+
+impl Offered {
+    pub(crate) fn new(device: &OfferedDevice) -> Offered {
+        let bytes = |info| answer_of(&device.answers, info);
+        let text = bytes(property::NAME).unwrap_or_default();
+        let kind = bytes(property::TYPE)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(0, u64::from_le_bytes);
+        Offered {
+            id: device.id,
+            name: String::from_utf8_lossy(text)
+                .trim_end_matches('\0')
+                .chars()
+                .take(128)
+                .collect(),
+            kind,
+            memory: device.memory(),
+            shares: device.shares.count(),
+        }
+    }
+}
+
+impl Book {
+    pub(crate) fn new(rows: &Rows) -> Book {
+        let mut book = Book::default();
+        let changes = rows.leases.iter().cloned().map(Change::PutLease);
+        let changes = changes.chain(rows.waiting.iter().cloned().map(Change::PutWaiting));
+        let changes = changes.chain(rows.nodes.iter().cloned().map(Change::PutNode));
+        let quotas = rows.quotas.iter().cloned();
+        let changes = changes.chain(quotas.map(|(who, quota)| Change::PutQuota(who, quota)));
+        let changes = changes.chain(rows.policy.iter().cloned().map(Change::PutPolicy));
+        changes.for_each(|change| book.apply(change));
+        book
+    }
+
+    /// Takes in a change that is durable.
+    pub(crate) fn apply(&mut self, change: Change) {
+        match change {
+            Change::PutLease(row) => {
+                self.leases.insert(row.lease, row);
+            }
+            Change::DeleteLease(lease) => {
+                self.leases.remove(&lease);
+                self.until.remove(&lease);
+                if !self.places.contains_key(&lease) {
+                    self.clients.remove(&lease);
+                }
+            }
+            Change::PutWaiting(row) => {
+                if let Some(earlier) = self.places.insert(row.lease, row.place) {
+                    self.waiting.remove(&earlier);
+                }
+                self.waiting.insert(row.place, row);
+            }
+            Change::DeleteWaiting(lease) => {
+                if let Some(place) = self.places.remove(&lease) {
+                    self.waiting.remove(&place);
+                }
+            }
+            Change::PutNode(row) => {
+                self.nodes.insert(row.node, row);
+            }
+            Change::DeleteNode(node) => {
+                self.nodes.remove(&node);
+            }
+            Change::PutQuota(subject, quota) => {
+                self.quotas.insert(subject, quota);
+            }
+            Change::DeleteQuota(subject) => {
+                self.quotas.remove(&subject);
+            }
+            Change::PutPolicy(policy) => self.policy = policy,
+            Change::Epochs(_) | Change::PutUse(_) | Change::DeleteUse(..) => {}
+        }
+    }
+
+    /// A node is there.
+    pub(crate) fn connect(&mut self, node: NodeId, devices: Vec<Offered>, link: &NodeLink) {
+        let connected = Connected {
+            devices,
+            load: Arc::clone(&link.load),
+        };
+        self.connected.insert(node, connected);
+    }
+
+    /// A node that is there has other devices.
+    pub(crate) fn change(&mut self, node: NodeId, devices: &[OfferedDevice]) {
+        if let Some(connected) = self.connected.get_mut(&node) {
+            connected.devices = devices.iter().map(Offered::new).collect();
+        }
+    }
+
+    /// All leases and waiting requests of a user.
+    pub(crate) fn of_user(&self, user: &UserName) -> Vec<LeaseId> {
+        let leases = self.leases.values().filter(|row| row.user == *user);
+        let waiting = self.waiting.values().filter(|row| row.user == *user);
+        let waiting = waiting.map(|row| row.lease);
+        leases.map(|row| row.lease).chain(waiting).collect()
+    }
+
+    /// Whose a lease is.
+    pub(crate) fn user_of(&self, lease: &LeaseId) -> Option<&UserName> {
+        self.leases.get(lease).map(|row| &row.user)
+    }
+
+    /// Whether anything is known of a lease or request of this id.
+    pub(crate) fn knows(&self, lease: &LeaseId) -> bool {
+        self.leases.contains_key(lease) || self.places.contains_key(lease)
+    }
+}

@@ -1,0 +1,262 @@
+//! The `Leases` service: what programs and tools do with leases.
+
+use std::pin::Pin;
+
+use causeway_proto::manager::leases_server::Leases;
+use causeway_proto::manager::{
+    ConfirmReservation, Granted, LeaseList, ListLeasesRequest, ListQueueRequest, Progress,
+    QueueList, RefusalCode, Refused, ReleaseLease, ReleaseLeaseReply, RenewLease, RequestDevices,
+    progress,
+};
+use causeway_proto::request::DeviceRequest;
+use causeway_proto::version;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::book::Book;
+use super::gate::Gate;
+use super::input::{Answer, Ask, Input, News, Watcher, WatcherId, Wish};
+use super::{gone, read, wire};
+use crate::identity::Caller;
+use crate::lease::{LeaseId, NewRequest, Outcome};
+use crate::policy::UserName;
+use crate::settings::Visible;
+
+/// See the module.
+pub(super) struct LeasesService {
+    pub(super) gate: Gate,
+    pub(super) owner: mpsc::Sender<Input>,
+    pub(super) visible: Visible,
+}
+
+#[tonic::async_trait]
+impl Leases for LeasesService {
+    type RequestStream = Pin<Box<dyn Stream<Item = Result<Progress, Status>> + Send>>;
+
+    async fn request(
+        &self,
+        request: Request<RequestDevices>,
+    ) -> Result<Response<Self::RequestStream>, Status> {
+        let caller = self.gate.caller(&request)?;
+        let request = request.into_inner();
+        version::check(request.wire_version).map_err(|mismatch| {
+            Status::failed_precondition(format!("causeway-devmgr: {mismatch}"))
+        })?;
+        let (send, receive) = mpsc::channel(2);
+        match new_request(caller, &request)? {
+            Ok(new) => {
+                let (watcher, heard) = Watcher::new(new.user.clone(), new.wait);
+                let following = Following {
+                    lease: new.lease,
+                    watcher: watcher.id,
+                    beyond_grant: request.follow,
+                    owner: self.owner.clone(),
+                };
+                let client = request.client.map(shortened).unwrap_or_default();
+                let input = Input::Request(new, client, watcher);
+                self.owner.send(input).await.map_err(|_| gone())?;
+                tokio::spawn(following.tell(heard, send));
+            }
+            Err(refused) => {
+                let step = Some(progress::Step::Refused(refused));
+                // There is room for it.
+                let _ = send.try_send(Ok(Progress { step }));
+            }
+        }
+        Ok(Response::new(Box::pin(ReceiverStream::new(receive))))
+    }
+
+    async fn confirm(
+        &self,
+        request: Request<ConfirmReservation>,
+    ) -> Result<Response<Granted>, Status> {
+        let caller = self.gate.caller(&request)?;
+        let lease = wire::lease_id(&request.get_ref().lease_id)?;
+        self.granted(Wish::Confirm, lease, caller).await
+    }
+
+    async fn renew(&self, request: Request<RenewLease>) -> Result<Response<Granted>, Status> {
+        let caller = self.gate.caller(&request)?;
+        let lease = wire::lease_id(&request.get_ref().lease_id)?;
+        self.granted(Wish::Renew, lease, caller).await
+    }
+
+    async fn release(
+        &self,
+        request: Request<ReleaseLease>,
+    ) -> Result<Response<ReleaseLeaseReply>, Status> {
+        let caller = self.gate.caller(&request)?;
+        let lease = wire::lease_id(&request.get_ref().lease_id)?;
+        match self.ask(Wish::Release, lease, caller.user).await? {
+            Answer::Granted(_) => Err(Status::internal("it was not released")),
+            Answer::Other(Outcome::Unknown) => Err(unknown()),
+            Answer::Other(_) => Ok(Response::new(ReleaseLeaseReply {})),
+        }
+    }
+
+    async fn list_leases(
+        &self,
+        request: Request<ListLeasesRequest>,
+    ) -> Result<Response<LeaseList>, Status> {
+        let whose = self.whose(self.gate.caller(&request)?);
+        let list = read(&self.owner, move |book| lease_list(book, whose.as_ref())).await?;
+        Ok(Response::new(list))
+    }
+
+    async fn list_queue(
+        &self,
+        request: Request<ListQueueRequest>,
+    ) -> Result<Response<QueueList>, Status> {
+        let whose = self.whose(self.gate.caller(&request)?);
+        let list = read(&self.owner, move |book| queue_list(book, whose.as_ref())).await?;
+        Ok(Response::new(list))
+    }
+}
+
+impl LeasesService {
+    /// Whose a caller is shown; `None`: everyone's.
+    fn whose(&self, caller: Caller) -> Option<UserName> {
+        (self.visible == Visible::Own && !caller.admin).then_some(caller.user)
+    }
+
+    async fn ask(&self, wish: Wish, lease: LeaseId, user: UserName) -> Result<Answer, Status> {
+        let (answer, answered) = oneshot::channel();
+        let ask = Ask { wish, lease, user };
+        let sent = self.owner.send(Input::Ask(ask, answer)).await;
+        sent.map_err(|_| gone())?;
+        let answer = answered.await.map_err(|_| gone())?;
+        answer.map_err(|problem| Status::unavailable(problem.to_string()))
+    }
+
+    async fn granted(
+        &self,
+        wish: Wish,
+        lease: LeaseId,
+        caller: Caller,
+    ) -> Result<Response<Granted>, Status> {
+        match self.ask(wish, lease, caller.user).await? {
+            Answer::Granted(granted) => Ok(Response::new(granted)),
+            Answer::Other(Outcome::Ended(reason)) => Err(Status::failed_precondition(format!(
+                "the lease is over: {reason}"
+            ))),
+            Answer::Other(Outcome::Offered | Outcome::Waiting { .. }) => {
+                Err(Status::failed_precondition("it has not been granted yet"))
+            }
+            Answer::Other(_) => Err(unknown()),
+        }
+    }
+}
+
+/// Of another's lease as of none at all.
+fn unknown() -> Status {
+    Status::not_found("you have no such lease (any more)")
+}
+
+pub(super) fn lease_list(book: &Book, whose: Option<&UserName>) -> LeaseList {
+    let is_shown = |user: &UserName| whose.is_none_or(|whose| whose == user);
+    let rows = book.leases.values().filter(|row| is_shown(&row.user));
+    LeaseList {
+        leases: rows.map(|row| wire::lease_info(book, row)).collect(),
+    }
+}
+
+pub(super) fn queue_list(book: &Book, whose: Option<&UserName>) -> QueueList {
+    let is_shown = |user: &UserName| whose.is_none_or(|whose| whose == user);
+    let rows = (1..).zip(book.waiting.values());
+    let shown = rows.filter(|(_, row)| is_shown(&row.user));
+    QueueList {
+        requests: shown
+            .map(|(position, row)| wire::waiting_request(book, position, row))
+            .collect(),
+        waiting: u32::try_from(book.waiting.len()).unwrap_or(u32::MAX),
+    }
+}
+
+/// The request, or why it is none.
+fn new_request(
+    caller: Caller,
+    request: &RequestDevices,
+) -> Result<Result<NewRequest, Refused>, Status> {
+    let devices: DeviceRequest = match request.request.parse() {
+        Ok(devices) => devices,
+        Err(error) => {
+            return Ok(Err(Refused {
+                code: RefusalCode::Malformed.into(),
+                reason: format!("{error}"),
+            }));
+        }
+    };
+    let lease = if request.lease_id.is_empty() {
+        LeaseId(rand::random())
+    } else {
+        wire::lease_id(&request.lease_id)?
+    };
+    Ok(Ok(NewRequest {
+        lease,
+        user: caller.user,
+        groups: caller.groups,
+        devices,
+        class: wire::class(request.priority)?,
+        limit: wire::span(request.time_limit_ms),
+        wait: request.wait,
+        reserve: request.reserve,
+    }))
+}
+
+/// What a client says of itself is for people, and kept for as long as the lease.
+fn shortened(client: causeway_proto::control::Client) -> causeway_proto::control::Client {
+    let short = |text: String| text.chars().take(64).collect();
+    causeway_proto::control::Client {
+        pid: client.pid,
+        host: short(client.host),
+        user: short(client.user),
+        program: short(client.program),
+        library_version: short(client.library_version),
+    }
+}
+
+/// One stream of news about a request.
+struct Following {
+    lease: LeaseId,
+    watcher: WatcherId,
+    beyond_grant: bool,
+    owner: mpsc::Sender<Input>,
+}
+
+impl Following {
+    /// Until the last news, or until nobody listens.
+    async fn tell(
+        self,
+        mut heard: watch::Receiver<News>,
+        told: mpsc::Sender<Result<Progress, Status>>,
+    ) {
+        loop {
+            tokio::select! {
+                changed = heard.changed() => if changed.is_err() {
+                    return;
+                },
+                () = told.closed() => break,
+            }
+            let news = heard.borrow_and_update().clone();
+            let is_last = match &news {
+                News::None | News::Waiting { .. } => false,
+                News::Granted(_) => !self.beyond_grant,
+                _ => true,
+            };
+            let progress = wire::progress(news, self.lease).transpose();
+            if let Some(progress) = progress
+                && told.send(progress).await.is_err()
+            {
+                break;
+            }
+            if is_last {
+                return;
+            }
+        }
+        let lost = Input::RequestLost(self.lease, self.watcher);
+        // It fails only when the owner is gone.
+        let _ = self.owner.send(lost).await;
+    }
+}

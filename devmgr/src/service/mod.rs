@@ -1,0 +1,295 @@
+//! The device manager as it is reached: gRPC around the lease machine.
+//!
+//! - `owner`: the one task that has the state; `input`: what it is told; `book`: what it shows.
+//! - `connections`: from a listening socket to a conversation, with TLS or without.
+//! - `gate`: who calls. `nodes`, `leases`, `admin`: the services. `wire`: their words.
+//!
+//! What it is not: it decides nothing about leases; [`crate::lease`] does. Invariant: no task but the owner
+//! changes anything, and none of them is waited for by it.
+
+mod admin;
+mod book;
+mod connections;
+mod gate;
+mod input;
+mod leases;
+mod nodes;
+mod owner;
+mod routes;
+mod wire;
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::manager::admin_server::AdminServer;
+use causeway_proto::manager::leases_server::LeasesServer;
+use causeway_proto::manager::nodes_server::NodesServer;
+use causeway_security::{BadKey, LeaseKey, Token};
+use parking_lot::RwLock;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::transport::Server;
+
+use crate::identity::{Directory, IdentityChange, TokenId, TokenRow, User};
+use crate::lease::{Event, Manager};
+use crate::settings::Settings;
+use crate::store::{Store, StoreError, Stored, Write};
+use book::Book;
+use connections::Connections;
+use gate::Gate;
+use input::Input;
+use owner::{Beginning, Clock, Health, INBOX, Owner};
+use routes::Routes;
+
+/// A peer that vanished is noticed by a ping.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Calls at once on one connection: a client library has a few leases, a load generator many.
+const MAX_STREAMS: u32 = 1024;
+/// An inventory with all answers of a node's devices.
+const MAX_NODE_WORD: usize = 16 << 20;
+/// Everything that others say is small.
+const MAX_WORD: usize = 128 << 10;
+
+/// Who administrates a manager that has nobody else.
+const FIRST_ADMIN: &str = "admin";
+
+/// The manager cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotStart {
+    /// An address that cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file of TLS.
+    #[error(transparent)]
+    Tls(#[from] causeway_security::BadFile),
+    /// What was kept cannot be used.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The key that signs leases.
+    #[error("the key that signs leases: {0}")]
+    Key(#[from] BadKey),
+    /// Where the first administrator would find his token.
+    #[error("cannot write the first administrator's token to {}: {error}", path.display())]
+    AdminToken {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Something of the system's.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
+
+/// A manager that serves.
+pub struct Running {
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+    owner: tokio::task::JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    /// Takes nothing any more, writes what is not written yet, and is done.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        // It ends with the last of those that could give it something; a panic of it was told already.
+        let _ = self.owner.await;
+    }
+}
+
+/// Starts serving what the store has.
+///
+/// # Errors
+/// [`CannotStart`]; nothing is served then.
+pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Running, CannotStart> {
+    let connections = Connections::new(settings)?;
+    let (listeners, addresses) = listen(&settings.listen).await?;
+    let mut stored = store.load()?;
+    if settings.authenticate {
+        first_admin(settings, store.as_mut(), &mut stored)?;
+    }
+    let key = match &stored.signing_key {
+        Some(pkcs8) => LeaseKey::from_pkcs8(pkcs8.clone())?,
+        None => {
+            let key = LeaseKey::generate()?;
+            store.apply(&[Write::SigningKey(key.to_pkcs8().clone())])?;
+            key
+        }
+    };
+    let clock = Clock::start();
+    let directory = Directory::new(stored.users, stored.tokens);
+    let shared_directory = Arc::new(RwLock::new(Arc::new(directory.clone())));
+    let book = Book::new(&stored.rows);
+    tracing::info!(
+        leases = book.leases.len(),
+        waiting = book.waiting.len(),
+        nodes = book.nodes.len(),
+        "store read"
+    );
+    let (health, _) = watch::channel(Health::default());
+    let owner = Owner::new(Beginning {
+        manager: Manager::load(stored.rows, clock.calendar()),
+        clock,
+        book,
+        directory,
+        shared_directory: Arc::clone(&shared_directory),
+        key,
+        heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
+        store,
+        health,
+    });
+    let (inbox, inputs) = mpsc::channel(INBOX);
+    let (stop, stopping) = watch::channel(false);
+    let owner = tokio::spawn(owner.run(inputs, stopping.clone()));
+    if let Some(policy) = settings.policy.clone() {
+        let (done, _) = oneshot::channel();
+        // The owner was just started.
+        let _ = inbox
+            .send(Input::Order(Event::PolicyChanged(policy), done))
+            .await;
+    }
+    let gate = Gate::new(settings.authenticate, shared_directory);
+    serve(settings, gate, inbox, connections, listeners, stopping);
+    Ok(Running {
+        addresses,
+        owner,
+        stop,
+    })
+}
+
+/// A manager that lets nobody in who has no token needs a first one.
+fn first_admin(
+    settings: &Settings,
+    store: &mut dyn Store,
+    stored: &mut Stored,
+) -> Result<(), CannotStart> {
+    if stored.users.iter().any(|user| user.admin) {
+        return Ok(());
+    }
+    let token = Token::generate();
+    let user = User {
+        name: FIRST_ADMIN.into(),
+        groups: Vec::new(),
+        admin: true,
+        node: false,
+    };
+    let row = TokenRow {
+        id: TokenId(format!("{:016x}", rand::random::<u64>())),
+        user: user.name.clone(),
+        label: "first".to_owned(),
+        hash: token.hash().0,
+        expires: None,
+    };
+    let mut path = settings.store.clone().into_os_string();
+    path.push(".admin-token");
+    let path = PathBuf::from(path);
+    // Before its digest is stored: a token that nobody has would lock everybody out.
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path);
+    let written = file.and_then(|mut file| writeln!(file, "{}", token.reveal()));
+    written.map_err(|error| CannotStart::AdminToken {
+        path: path.clone(),
+        error,
+    })?;
+    store.apply(&[
+        Write::Identity(IdentityChange::PutUser(user.clone())),
+        Write::Identity(IdentityChange::PutToken(row.clone())),
+    ])?;
+    stored.users.push(user);
+    stored.tokens.push(row);
+    tracing::warn!(path = %path.display(), "there was no administrator: the token of {FIRST_ADMIN:?} is in this file; move it to where you need it");
+    Ok(())
+}
+
+async fn listen(
+    addresses: &[SocketAddr],
+) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), CannotStart> {
+    let (mut listeners, mut bound) = (Vec::new(), Vec::new());
+    for &address in addresses {
+        let failed = |error| CannotStart::Listen { address, error };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        bound.push(listener.local_addr()?);
+        listeners.push(listener);
+    }
+    Ok((listeners, bound))
+}
+
+fn serve(
+    settings: &Settings,
+    gate: Gate,
+    owner: mpsc::Sender<Input>,
+    connections: Connections,
+    listeners: Vec<TcpListener>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let nodes = nodes::NodesService {
+        gate: gate.clone(),
+        owner: owner.clone(),
+        silence_limit: settings.heartbeat_limit,
+    };
+    let leases = leases::LeasesService {
+        gate: gate.clone(),
+        owner: owner.clone(),
+        visible: settings.visible,
+    };
+    let admin = admin::AdminService {
+        gate,
+        owner,
+        visible: settings.visible,
+    };
+    let incoming = connections.accept(listeners);
+    let routes = Routes {
+        nodes: NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD),
+        leases: LeasesServer::new(leases).max_decoding_message_size(MAX_WORD),
+        admin: AdminServer::new(admin).max_decoding_message_size(MAX_WORD),
+    };
+    let serving = Server::builder()
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_max_header_list_size(16 << 10)
+        .http2_keepalive_interval(Some(PING_EVERY))
+        .http2_keepalive_timeout(Some(PING_WITHIN))
+        .serve_with_incoming(routes, ReceiverStream::new(incoming));
+    tokio::spawn(async move {
+        tokio::select! {
+            served = serving => if let Err(error) = served {
+                tracing::error!(%error, "the services ended");
+            },
+            // Calls that last for as long as their callers want end with the process.
+            _ = stopping.wait_for(|&stop| stop) => {}
+        }
+    });
+}
+
+/// Asks the owner for something to show.
+async fn read<T: Send + 'static>(
+    owner: &mpsc::Sender<Input>,
+    look: impl FnOnce(&Book) -> T + Send + 'static,
+) -> Result<T, Status> {
+    let (show, shown) = oneshot::channel();
+    let look = Box::new(move |book: &Book| drop(show.send(look(book))));
+    let sent = owner.send(Input::Read(look)).await;
+    sent.map_err(|_| gone())?;
+    shown.await.map_err(|_| gone())
+}
+
+fn gone() -> Status {
+    Status::unavailable("the device manager is stopping")
+}

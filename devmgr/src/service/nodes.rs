@@ -1,0 +1,196 @@
+//! The `Nodes` service: what daemons in managed mode hold open.
+//!
+//! A task a connection reads and hands over; what is sent goes through a bounded queue of its own. A node that
+//! is slow to read is cut off, one that is silent is lost; neither is waited for.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::manager::nodes_server::Nodes;
+use causeway_proto::manager::{Alive, FromNode, Hello, ToNode, from_node, to_node};
+use causeway_proto::version;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::gate::{Gate, Peer, check_name};
+use super::input::{ConnectionId, Input, Load, NodeLink};
+use super::wire;
+use crate::inventory::NodeId;
+use crate::lease::{Epoch, Event, GrantWord, Joined, Running};
+
+/// Messages that a node may be behind: a thousand leases that are granted and withdrawn at once.
+const OUTBOUND: usize = 4096;
+/// Addresses of one node.
+const MAX_ADDRESSES: usize = 32;
+
+/// See the module.
+pub(super) struct NodesService {
+    pub(super) gate: Gate,
+    pub(super) owner: mpsc::Sender<Input>,
+    pub(super) silence_limit: Duration,
+}
+
+#[tonic::async_trait]
+impl Nodes for NodesService {
+    type JoinStream = Pin<Box<dyn Stream<Item = Result<ToNode, Status>> + Send>>;
+
+    async fn join(
+        &self,
+        request: Request<Streaming<FromNode>>,
+    ) -> Result<Response<Self::JoinStream>, Status> {
+        let caller = self.gate.caller(&request)?;
+        if !caller.node && !caller.admin {
+            let text = format!(
+                "{} is not known as a node; an administrator says `causeway users add --node {}`",
+                caller.user, caller.user
+            );
+            return Err(Status::permission_denied(text));
+        }
+        let from = request.extensions().get::<Peer>().map(|peer| peer.address);
+        let mut words = request.into_inner();
+        let hello = tokio::time::timeout(self.silence_limit, words.message()).await;
+        let hello = hello.map_err(|_| Status::deadline_exceeded("a node says hello first"))??;
+        let Some(from_node::Message::Hello(hello)) = hello.and_then(|word| word.message) else {
+            return Err(Status::invalid_argument("a node says hello first"));
+        };
+        let joined = joined(hello)?;
+        tracing::info!(node = ?joined.node, name = joined.name, devices = joined.devices.len(),
+            leases = joined.running.len(), user = %caller.user, ?from, "a node has joined");
+        let (outbound, sent) = mpsc::channel(OUTBOUND);
+        let (open, closed) = oneshot::channel();
+        let connection = Connection {
+            id: ConnectionId::fresh(),
+            node: joined.node,
+            owner: self.owner.clone(),
+            alive: outbound.clone(),
+            load: Arc::default(),
+            silence_limit: self.silence_limit,
+        };
+        let link = NodeLink {
+            connection: connection.id,
+            outbound,
+            load: Arc::clone(&connection.load),
+            _open: open,
+        };
+        let gone = |_| Status::unavailable("the device manager is stopping");
+        let input = Input::Joined(joined, link);
+        self.owner.send(input).await.map_err(gone)?;
+        tokio::spawn(connection.read(words, closed));
+        let sent = tokio_stream::StreamExt::map(ReceiverStream::new(sent), Ok);
+        Ok(Response::new(Box::pin(sent)))
+    }
+}
+
+fn joined(hello: Hello) -> Result<Joined, Status> {
+    version::check(hello.wire_version)
+        .map_err(|mismatch| Status::failed_precondition(format!("causeway-devmgr: {mismatch}")))?;
+    check_name(&hello.name).map_err(Status::invalid_argument)?;
+    if hello.addresses.len() > MAX_ADDRESSES {
+        return Err(Status::invalid_argument("too many addresses"));
+    }
+    let running = hello.leases.iter().map(|of| {
+        Ok(Running {
+            lease: wire::lease_id(&of.lease_id)?,
+            epoch: Epoch(of.epoch),
+            sessions: of.sessions,
+        })
+    });
+    Ok(Joined {
+        node: wire::node_id(&hello.node_uuid)?,
+        running: running.collect::<Result<_, Status>>()?,
+        devices: wire::devices(hello.inventory, &hello.shared)?,
+        name: hello.name,
+        addresses: hello.addresses,
+    })
+}
+
+/// The reading half of a node's connection.
+struct Connection {
+    id: ConnectionId,
+    node: NodeId,
+    owner: mpsc::Sender<Input>,
+    alive: mpsc::Sender<ToNode>,
+    load: Arc<Load>,
+    silence_limit: Duration,
+}
+
+impl Connection {
+    /// Until the node leaves, is silent or talks nonsense, or the owner drops its link.
+    async fn read(self, mut words: Streaming<FromNode>, mut closed: oneshot::Receiver<()>) {
+        let reason = loop {
+            let word = tokio::select! {
+                word = tokio::time::timeout(self.silence_limit, words.message()) => word,
+                _ = &mut closed => break "it was replaced or cut off".to_owned(),
+            };
+            let word = match word {
+                Ok(Ok(Some(word))) => word,
+                Ok(Ok(None)) => break "it left".to_owned(),
+                Ok(Err(status)) => break status.message().to_owned(),
+                Err(_) => break "it was silent for too long".to_owned(),
+            };
+            match self.heard(word) {
+                Ok(Some(event)) => {
+                    let input = Input::FromNode(self.id, self.node, event);
+                    if self.owner.send(input).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => {}
+                Err(status) => break status.message().to_owned(),
+            }
+        };
+        tracing::info!(node = ?self.node, reason, "a node's connection is over");
+        // It fails only when the owner is gone.
+        let _ = self.owner.send(Input::Left(self.id, self.node)).await;
+    }
+
+    fn heard(&self, word: FromNode) -> Result<Option<Event>, Status> {
+        use from_node::Message;
+        let grant = |lease: &[u8], epoch| -> Result<GrantWord, Status> {
+            Ok(GrantWord {
+                node: self.node,
+                lease: wire::lease_id(lease)?,
+                epoch: Epoch(epoch),
+            })
+        };
+        Ok(match word.message {
+            Some(Message::Hello(_)) => {
+                return Err(Status::invalid_argument("a node says hello once"));
+            }
+            Some(Message::Inventory(changed)) => Some(Event::NodeChanged {
+                node: self.node,
+                devices: wire::devices(changed.inventory, &changed.shared)?,
+            }),
+            Some(Message::Acknowledged(of)) => {
+                Some(Event::GrantAcknowledged(grant(&of.lease_id, of.epoch)?))
+            }
+            Some(Message::Refused(of)) => {
+                let word = grant(&of.lease_id, of.epoch)?;
+                let reason: String = of.reason.chars().take(256).collect();
+                tracing::warn!(node = ?self.node, lease = ?word.lease, reason, "a grant was refused");
+                Some(Event::GrantRefused(word))
+            }
+            Some(Message::Withdrawn(of)) => Some(Event::Withdrawn(grant(&of.lease_id, of.epoch)?)),
+            Some(Message::Sessions(of)) => Some(Event::Sessions {
+                of: grant(&of.lease_id, of.epoch)?,
+                count: of.sessions,
+            }),
+            Some(Message::Heartbeat(beat)) => {
+                self.load.set(&beat);
+                let alive = to_node::Message::Alive(Alive {
+                    number: beat.number,
+                });
+                // A node that is behind in reading hears of the next one.
+                let _ = self.alive.try_send(ToNode {
+                    message: Some(alive),
+                });
+                None
+            }
+            // Of a later version.
+            None => None,
+        })
+    }
+}

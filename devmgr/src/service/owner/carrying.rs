@@ -1,0 +1,155 @@
+//! What is done once it is written: sending, telling, answering.
+//!
+//! Nothing here waits: who does not read what he is sent is cut off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::manager::{Granted as SignedGrant, ToNode, Welcome, to_node};
+use causeway_proto::version::WireVersion;
+
+use super::super::input::{Answer, News};
+use super::super::wire;
+use super::Owner;
+use super::work::{Effect, Work};
+use crate::inventory::NodeId;
+use crate::lease::{Action, Epoch, Granted, LeaseId, Outcome};
+
+impl Owner {
+    pub(super) fn carry_out(&mut self, work: Work) {
+        for effect in work.effects {
+            match effect {
+                Effect::Act(action) => self.act(action),
+                Effect::Listen { lease, watcher } => {
+                    if let Some(earlier) = self.watchers.insert(lease, watcher) {
+                        earlier.tell(News::Replaced);
+                    }
+                }
+                Effect::TellOnce(watcher, outcome) => {
+                    if let Outcome::Refused(refusal) = outcome {
+                        watcher.tell(News::Refused(refusal));
+                    }
+                }
+                Effect::Answer(lease, answer, outcome) => {
+                    if let Outcome::Leased(granted) | Outcome::Reserved(granted) = &outcome {
+                        self.book.until.insert(lease, granted.until);
+                    }
+                    // Who asked may have gone meanwhile.
+                    drop(answer.send(Ok(self.answer(lease, outcome))));
+                }
+                Effect::Done(done) => drop(done.send(Ok(()))),
+                Effect::Publish => {
+                    let directory = Arc::new(self.directory.clone());
+                    *self.shared_directory.write() = directory;
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Welcome { node, fence } => self.welcome(node, fence),
+            Action::Grant(grant) => {
+                tracing::debug!(lease = ?grant.lease, node = ?grant.node, epoch = grant.epoch.0, "grant");
+                self.send(grant.node, to_node::Message::Grant(wire::grant(&grant)));
+            }
+            Action::Withdraw {
+                node,
+                lease,
+                epoch,
+                reason,
+            } => {
+                tracing::debug!(?lease, ?node, epoch = epoch.0, "withdraw");
+                let word = wire::withdraw(lease, epoch, reason);
+                self.send(node, to_node::Message::Withdraw(word));
+            }
+            Action::Tell { lease, outcome } => self.tell(lease, outcome),
+            Action::Reduced { lease, node } => {
+                tracing::warn!(?lease, ?node, "a lease has lost the devices of one node");
+            }
+            Action::Ended {
+                lease,
+                user,
+                reason,
+            } => {
+                tracing::info!(?lease, %user, %reason, "lease ended");
+                self.tell(lease, Outcome::Ended(reason));
+            }
+        }
+    }
+
+    fn welcome(&mut self, node: NodeId, fence: Epoch) {
+        let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
+        let welcome = Welcome {
+            wire_version: u32::from(WireVersion::CURRENT.number()),
+            epoch: fence.0,
+            public_key: self.key.verifier().public_key().to_vec().into(),
+            heartbeat_interval_ms: milliseconds(self.heartbeat.0),
+            heartbeat_limit_ms: milliseconds(self.heartbeat.1),
+        };
+        self.send(node, to_node::Message::Welcome(welcome));
+    }
+
+    fn send(&mut self, node: NodeId, message: to_node::Message) {
+        let Some(link) = self.links.get(&node) else {
+            // The lease machine hears, or has heard, that it left.
+            return;
+        };
+        let message = ToNode {
+            message: Some(message),
+        };
+        if link.outbound.try_send(message).is_err() {
+            self.cut_off.push((link.connection, node));
+        }
+    }
+
+    fn tell(&mut self, lease: LeaseId, outcome: Outcome) {
+        if let Outcome::Leased(granted) | Outcome::Reserved(granted) = &outcome {
+            tracing::info!(
+                ?lease,
+                reserved = matches!(outcome, Outcome::Reserved(_)),
+                "granted"
+            );
+            self.book.until.insert(lease, granted.until);
+        }
+        let (news, is_last) = match outcome {
+            Outcome::Offered | Outcome::Unknown => return,
+            Outcome::Waiting { position, of } => (News::Waiting { position, of }, false),
+            Outcome::Reserved(granted) => (self.granted(lease, &granted, true), false),
+            Outcome::Leased(granted) => (self.granted(lease, &granted, false), false),
+            Outcome::Refused(refusal) => (News::Refused(refusal), true),
+            Outcome::Ended(reason) => (News::Ended(reason), true),
+        };
+        if let Some(watcher) = self.watchers.get(&lease) {
+            watcher.tell(news);
+        }
+        if is_last {
+            self.watchers.remove(&lease);
+            if !self.book.knows(&lease) {
+                self.book.clients.remove(&lease);
+            }
+        }
+    }
+
+    fn granted(&self, lease: LeaseId, granted: &Granted, reserved: bool) -> News {
+        News::Granted(self.sign(lease, granted, reserved))
+    }
+
+    fn answer(&self, lease: LeaseId, outcome: Outcome) -> Answer {
+        match outcome {
+            Outcome::Leased(granted) => Answer::Granted(self.sign(lease, &granted, false)),
+            Outcome::Reserved(granted) => Answer::Granted(self.sign(lease, &granted, true)),
+            other => Answer::Other(other),
+        }
+    }
+
+    fn sign(&self, lease: LeaseId, granted: &Granted, reserved: bool) -> SignedGrant {
+        let user = self.book.user_of(&lease);
+        let signing = wire::Signing {
+            key: &self.key,
+            book: &self.book,
+            now: self.clock.now(),
+        };
+        signing.granted(lease, user, granted, reserved)
+    }
+}

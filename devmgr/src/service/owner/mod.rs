@@ -1,0 +1,327 @@
+//! The owner of the manager's state: one task; inputs in, actions out.
+//!
+//! It takes all inputs that are there, lets the lease machine handle each, writes all their changes in one
+//! transaction ([`writing`]), and only then does what they lead to ([`carrying`]). Inputs that come meanwhile
+//! are the next transaction's: the busier it gets, the more of them share one.
+//!
+//! Invariant: nobody is told or sent anything that a crash could undo, and what one lease or one node is told
+//! comes in the order in which it was decided.
+
+mod carrying;
+mod work;
+mod writing;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use causeway_proto::control::Client;
+use causeway_security::LeaseKey;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::book::{Book, Now, Offered};
+use super::gate::{SharedDirectory, wall_now};
+use super::input::{
+    Answer, Ask, ConnectionId, Input, News, NodeLink, NotWritten, Reply, Watcher, Wish,
+};
+use crate::identity::{Directory, IdentityChange};
+use crate::inventory::NodeId;
+use crate::lease::{
+    Action, Calendar, Event, LeaseId, Manager, NewRequest, Outcome, Refusal, Step, Time,
+};
+use crate::store::{Store, Write};
+use work::{Effect, Work};
+use writing::Writing;
+
+/// Inputs that share one transaction at most: so that the first of them need not wait for long.
+const AT_ONCE: usize = 1024;
+/// Inputs that wait to be handled; who has more waits.
+pub(crate) const INBOX: usize = 4096;
+
+/// See the module.
+pub(crate) struct Owner {
+    manager: Manager,
+    clock: Clock,
+    book: Book,
+    directory: Directory,
+    shared_directory: SharedDirectory,
+    key: LeaseKey,
+    heartbeat: (Duration, Duration),
+    links: HashMap<NodeId, NodeLink>,
+    watchers: HashMap<LeaseId, Watcher>,
+    writing: Writing,
+    /// Nodes that do not read what they are sent.
+    cut_off: Vec<(ConnectionId, NodeId)>,
+}
+
+/// What the owner begins with.
+pub(crate) struct Beginning {
+    pub(crate) manager: Manager,
+    pub(crate) clock: Clock,
+    pub(crate) book: Book,
+    pub(crate) directory: Directory,
+    pub(crate) shared_directory: SharedDirectory,
+    pub(crate) key: LeaseKey,
+    pub(crate) heartbeat: (Duration, Duration),
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) health: watch::Sender<Health>,
+}
+
+/// Whether the manager can do its work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// Why not.
+    pub(crate) problem: Option<NotWritten>,
+}
+
+/// The lease machine's clock: milliseconds since this process began, which no setting of the host's clock moves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    begin: Instant,
+    calendar: Calendar,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock {
+            begin: Instant::now(),
+            calendar: Calendar {
+                time: Time(0),
+                wall: wall_now(),
+            },
+        }
+    }
+
+    /// The moment of the beginning by both clocks.
+    pub(crate) fn calendar(&self) -> Calendar {
+        self.calendar
+    }
+
+    fn now(&self) -> Time {
+        let since = self.begin.elapsed().as_millis();
+        Time(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+
+    fn instant(&self, time: Time) -> Instant {
+        // No later than a day: a timer of a thousand years is none.
+        let ahead = time.since(self.now()).0.min(86_400_000);
+        Instant::now() + Duration::from_millis(ahead)
+    }
+}
+
+impl Owner {
+    pub(crate) fn new(beginning: Beginning) -> Owner {
+        Owner {
+            manager: beginning.manager,
+            clock: beginning.clock,
+            book: beginning.book,
+            directory: beginning.directory,
+            shared_directory: beginning.shared_directory,
+            key: beginning.key,
+            heartbeat: beginning.heartbeat,
+            links: HashMap::new(),
+            watchers: HashMap::new(),
+            writing: Writing::new(beginning.store, beginning.health),
+            cut_off: Vec::new(),
+        }
+    }
+
+    /// Works until it is told to stop; what was decided by then is written.
+    pub(crate) async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Input>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let mut inputs = Vec::with_capacity(AT_ONCE);
+        loop {
+            let wake = self.wake();
+            tokio::select! {
+                taken = inbox.recv_many(&mut inputs, AT_ONCE) => if taken == 0 {
+                    break;
+                },
+                () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
+                _ = stopping.wait_for(|&stop| stop) => break,
+            }
+            for input in inputs.drain(..) {
+                self.take(input);
+            }
+            self.tick();
+            self.flush().await;
+            while let Some((connection, node)) = self.cut_off.pop() {
+                tracing::warn!(
+                    ?node,
+                    "a node does not read what it is sent, and is cut off"
+                );
+                self.left(connection, node);
+                self.flush().await;
+            }
+        }
+        self.flush().await;
+    }
+
+    fn wake(&self) -> Option<Instant> {
+        let due = self
+            .manager
+            .next_deadline()
+            .map(|due| self.clock.instant(due));
+        due.into_iter().chain(self.writing.retry_at()).min()
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Joined(joined, link) => {
+                let devices = joined.devices.iter().map(Offered::new);
+                self.book.connect(joined.node, devices.collect(), &link);
+                self.links.insert(joined.node, link);
+                self.handle(Event::NodeJoined(joined));
+            }
+            Input::FromNode(connection, node, event) => {
+                if self.is_current(connection, node) {
+                    if let Event::NodeChanged { devices, .. } = &event {
+                        self.book.change(node, devices);
+                    }
+                    self.handle(event);
+                }
+            }
+            Input::Left(connection, node) => self.left(connection, node),
+            Input::Request(request, client, watcher) => self.request(request, client, watcher),
+            Input::RequestLost(lease, id) => {
+                if self.watchers.get(&lease).is_some_and(|w| w.id == id) {
+                    self.watchers.remove(&lease);
+                    self.handle(Event::RequestLost { lease });
+                }
+            }
+            Input::Ask(ask, answer) => self.ask(&ask, answer),
+            Input::Order(event, done) => match self.writing.problem() {
+                Some(problem) => drop(done.send(Err(problem))),
+                None => self.order(event, done),
+            },
+            Input::Identity(changes, done) => match self.writing.problem() {
+                Some(problem) => drop(done.send(Err(problem))),
+                None => self.identity(changes, done),
+            },
+            Input::Read(look) => {
+                self.book.now = Now {
+                    time: self.clock.now(),
+                    wall: wall_now(),
+                };
+                look(&self.book);
+            }
+        }
+    }
+
+    fn is_current(&self, connection: ConnectionId, node: NodeId) -> bool {
+        let link = self.links.get(&node);
+        link.is_some_and(|link| link.connection == connection)
+    }
+
+    fn left(&mut self, connection: ConnectionId, node: NodeId) {
+        if self.is_current(connection, node) {
+            self.links.remove(&node);
+            self.book.connected.remove(&node);
+            self.handle(Event::NodeLost { node });
+        }
+    }
+
+    /// Lets the lease machine handle an event of which nobody awaits an answer.
+    fn handle(&mut self, event: Event) {
+        let step = self.step(event);
+        self.do_later(step, Vec::new());
+    }
+
+    /// What an event leads to; what the time leads to comes before it, as a step of its own.
+    fn step(&mut self, event: Event) -> Step {
+        self.tick();
+        self.manager.handle(self.clock.now(), event)
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock.now();
+        if self.manager.next_deadline().is_some_and(|due| due <= now) {
+            let step = self.manager.handle(now, Event::Tick);
+            self.do_later(step, Vec::new());
+        }
+    }
+
+    fn do_later(&mut self, step: Step, first: Vec<Effect>) {
+        let writes = step.changes.into_iter().map(Write::Lease).collect();
+        let mut effects = first;
+        effects.extend(step.actions.into_iter().map(Effect::Act));
+        self.push(writes, Work { effects });
+    }
+
+    fn request(&mut self, request: NewRequest, client: Client, watcher: Watcher) {
+        if let Some(problem) = self.writing.problem() {
+            watcher.tell(News::NotWritten(problem));
+            return;
+        }
+        let lease = request.lease;
+        let mut step = self
+            .manager
+            .handle(self.clock.now(), Event::Request(request));
+        let outcome = take_answer(&mut step, lease);
+        // Of another's request nothing is told, and its own stream stays the one that hears of it.
+        let is_anothers = matches!(
+            outcome,
+            Outcome::Refused(Refusal::IdInUse) | Outcome::Unknown
+        );
+        let effects = if is_anothers {
+            vec![Effect::TellOnce(watcher, outcome)]
+        } else {
+            self.book.clients.insert(lease, client);
+            vec![
+                Effect::Listen { lease, watcher },
+                Effect::Act(Action::Tell { lease, outcome }),
+            ]
+        };
+        self.do_later(step, effects);
+    }
+
+    fn ask(&mut self, ask: &Ask, answer: oneshot::Sender<Reply<Answer>>) {
+        // To confirm is to write; the others must go on while nothing can be written.
+        if ask.wish == Wish::Confirm
+            && let Some(problem) = self.writing.problem()
+        {
+            drop(answer.send(Err(problem)));
+            return;
+        }
+        let mut step = self.step(ask.event());
+        let outcome = take_answer(&mut step, ask.lease);
+        let effects = vec![Effect::Answer(ask.lease, answer, outcome)];
+        self.do_later(step, effects);
+    }
+
+    fn order(&mut self, event: Event, done: oneshot::Sender<Reply<()>>) {
+        let step = self.step(event);
+        self.do_later(step, vec![Effect::Done(done)]);
+    }
+
+    fn identity(&mut self, changes: Vec<IdentityChange>, done: oneshot::Sender<Reply<()>>) {
+        let deleted = changes.iter().filter_map(|change| match change {
+            IdentityChange::DeleteUser(name) => Some(name.clone()),
+            _ => None,
+        });
+        let deleted: Vec<_> = deleted.collect();
+        let writes = changes.into_iter().map(Write::Identity).collect();
+        let effects = vec![Effect::Publish, Effect::Done(done)];
+        self.push(writes, Work { effects });
+        for user in deleted {
+            for lease in self.book.of_user(&user) {
+                self.handle(Event::Revoke { lease });
+            }
+        }
+    }
+}
+
+/// The answer to an event about one lease: the first that is told of it.
+fn take_answer(step: &mut Step, lease: LeaseId) -> Outcome {
+    let is_answer =
+        |action: &Action| matches!(action, Action::Tell { lease: of, .. } if *of == lease);
+    match step.actions.iter().position(is_answer) {
+        Some(at) => match step.actions.remove(at) {
+            Action::Tell { outcome, .. } => outcome,
+            _ => Outcome::Unknown,
+        },
+        None => Outcome::Unknown,
+    }
+}

@@ -1,0 +1,327 @@
+//! From the lease machine's words to the wire's, and back.
+//!
+//! Invariant: what comes from outside is checked here for its shape, and nowhere else.
+
+use causeway_proto::control::Inventory;
+use causeway_proto::manager as pb;
+use causeway_security::LeaseKey;
+use tonic::Status;
+
+use super::book::{Book, Connected, Offered};
+use super::input::News;
+use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
+use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
+use crate::lease::{EndReason, Epoch, Grant, Granted, LeaseId, Refusal, Span, Time};
+use crate::policy::{Class, Quota, Subject, UserName};
+
+/// Shares of one device, at most.
+const MAX_SHARES: u32 = 1024;
+
+/// 16 bytes.
+pub(super) fn lease_id(bytes: &[u8]) -> Result<LeaseId, Status> {
+    let id = bytes.try_into().map(LeaseId);
+    id.map_err(|_| Status::invalid_argument("a lease id has 16 bytes"))
+}
+
+pub(super) fn node_id(bytes: &[u8]) -> Result<NodeId, Status> {
+    let id = bytes.try_into().map(NodeId);
+    id.map_err(|_| Status::invalid_argument("a node's uuid has 16 bytes"))
+}
+
+/// What a node offers, shares taken into account.
+pub(super) fn devices(
+    inventory: Option<Inventory>,
+    shared: &[pb::SharedDevice],
+) -> Result<Vec<OfferedDevice>, Status> {
+    if shared
+        .iter()
+        .any(|of| !(1..=MAX_SHARES).contains(&of.shares))
+    {
+        let text = format!("a device has 1 to {MAX_SHARES} shares");
+        return Err(Status::invalid_argument(text));
+    }
+    let shares = |id: DeviceId| {
+        let of = shared
+            .iter()
+            .find(|of| (of.platform, of.device) == (id.platform, id.device));
+        of.map_or(Shares::Whole, |of| Shares::Equal {
+            count: u16::try_from(of.shares).unwrap_or(u16::MAX),
+            memory: Some(of.memory_per_share).filter(|&bytes| bytes != 0),
+        })
+    };
+    Ok(offered(inventory.unwrap_or_default(), shares))
+}
+
+pub(super) fn class(priority: i32) -> Result<Class, Status> {
+    match pb::Priority::try_from(priority) {
+        Ok(pb::Priority::Low) => Ok(Class::Low),
+        Ok(pb::Priority::Normal) => Ok(Class::Normal),
+        Ok(pb::Priority::High) => Ok(Class::High),
+        Err(_) => Err(Status::invalid_argument("no such priority class")),
+    }
+}
+
+fn priority(class: Class) -> pb::Priority {
+    match class {
+        Class::Low => pb::Priority::Low,
+        Class::Normal => pb::Priority::Normal,
+        Class::High => pb::Priority::High,
+    }
+}
+
+/// 0 is none on the wire.
+pub(super) fn span(milliseconds: u64) -> Option<Span> {
+    Some(Span(milliseconds)).filter(|span| span.0 != 0)
+}
+
+fn unit(unit: &Unit) -> pb::Unit {
+    pb::Unit {
+        platform: unit.device.platform,
+        device: unit.device.device,
+        share: u32::from(unit.share),
+    }
+}
+
+pub(super) fn grant(grant: &Grant) -> pb::Grant {
+    pb::Grant {
+        lease_id: grant.lease.0.to_vec().into(),
+        epoch: grant.epoch.0,
+        user: grant.user.to_string(),
+        units: grant
+            .units
+            .iter()
+            .map(|of| pb::LeasedUnit {
+                unit: Some(unit(&of.unit)),
+                memory: of.memory_limit.unwrap_or(0),
+            })
+            .collect(),
+        // A limit that is over at once is none that 0 could say.
+        limit_ms: grant.limit.map_or(0, |limit| limit.0.max(1)),
+        autonomy_ms: grant.autonomy.0,
+    }
+}
+
+pub(super) fn withdraw(lease: LeaseId, epoch: Epoch, reason: Option<EndReason>) -> pb::Withdraw {
+    pb::Withdraw {
+        lease_id: lease.0.to_vec().into(),
+        epoch: epoch.0,
+        reason: reason.map_or_else(String::new, |reason| reason.to_string()),
+    }
+}
+
+/// What it takes to sign.
+pub(super) struct Signing<'a> {
+    pub(super) key: &'a LeaseKey,
+    pub(super) book: &'a Book,
+    pub(super) now: Time,
+}
+
+impl Signing<'_> {
+    pub(super) fn granted(
+        &self,
+        lease: LeaseId,
+        user: Option<&UserName>,
+        granted: &Granted,
+        reserved: bool,
+    ) -> pb::Granted {
+        let lease_id = lease.0.to_vec();
+        let lifetime = granted.until.since(self.now);
+        let claimed = granted.units.iter().map(|(node, units)| pb::ClaimedNode {
+            node_uuid: node.0.to_vec().into(),
+            epoch: granted.epoch.0,
+            units: units.iter().map(unit).collect(),
+        });
+        let signed = self.key.sign(pb::Claim {
+            lease_id: lease_id.clone().into(),
+            user: user.map(ToString::to_string).unwrap_or_default(),
+            nodes: claimed.collect(),
+            not_after_unix_ms: super::gate::wall_now().0.saturating_add(lifetime.0),
+            ..pb::Claim::default()
+        });
+        let units = granted.units.iter();
+        let nodes = units.map(|(id, units)| share(self.book, *id, units.iter()));
+        pb::Granted {
+            lease_id: lease_id.into(),
+            signed_lease: signed.into(),
+            nodes: nodes.collect(),
+            lifetime_ms: lifetime.0,
+            reserved,
+            time_left_ms: granted.ends.map_or(0, |ends| ends.since(self.now).0.max(1)),
+        }
+    }
+}
+
+fn share<'a>(book: &Book, id: NodeId, units: impl Iterator<Item = &'a Unit>) -> pb::NodeShare {
+    let row = book.nodes.get(&id);
+    pb::NodeShare {
+        node_uuid: id.0.to_vec().into(),
+        name: row.map(|row| row.name.clone()).unwrap_or_default(),
+        addresses: row.map(|row| row.addresses.clone()).unwrap_or_default(),
+        units: units.map(unit).collect(),
+    }
+}
+
+/// What a request's stream says, and whether that is the last; `None`: nothing yet.
+pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress>, Status> {
+    use pb::progress::Step;
+    let step = match news {
+        News::None => return Ok(None),
+        News::Waiting { position, of } => Step::Position(pb::Position {
+            position,
+            waiting: of,
+            lease_id: lease.0.to_vec().into(),
+        }),
+        News::Granted(granted) => Step::Granted(granted),
+        News::Refused(refusal) => Step::Refused(pb::Refused {
+            code: refusal_code(&refusal).into(),
+            reason: refusal.to_string(),
+        }),
+        News::NotWritten(problem) => Step::Refused(pb::Refused {
+            code: pb::RefusalCode::Store.into(),
+            reason: problem.to_string(),
+        }),
+        News::Ended(reason) => Step::Ended(pb::Ended {
+            reason: reason.to_string(),
+        }),
+        News::Replaced => {
+            return Err(Status::aborted(
+                "the same request was taken up over another connection",
+            ));
+        }
+    };
+    Ok(Some(pb::Progress { step: Some(step) }))
+}
+
+fn refusal_code(refusal: &Refusal) -> pb::RefusalCode {
+    match refusal {
+        Refusal::NothingFits => pb::RefusalCode::NothingFits,
+        Refusal::NothingFree => pb::RefusalCode::NothingFree,
+        Refusal::QuotaOfDevices | Refusal::QuotaOfMemory | Refusal::QuotaOfTime => {
+            pb::RefusalCode::Quota
+        }
+        Refusal::Class => pb::RefusalCode::Priority,
+        Refusal::QueueFull => pb::RefusalCode::QueueFull,
+        Refusal::IdInUse => pb::RefusalCode::Malformed,
+    }
+}
+
+pub(super) fn lease_info(book: &Book, row: &LeaseRow) -> pb::LeaseInfo {
+    let nodes = row
+        .units
+        .iter()
+        .map(|(id, units)| share(book, *id, units.iter().map(|of| &of.unit)));
+    let until = book.until.get(&row.lease);
+    let state = if row.confirmed {
+        pb::LeaseState::Active
+    } else {
+        pb::LeaseState::Reserved
+    };
+    pb::LeaseInfo {
+        lease_id: row.lease.0.to_vec().into(),
+        user: row.user.to_string(),
+        state: state.into(),
+        nodes: nodes.collect(),
+        age_ms: book.now.wall.0.saturating_sub(row.since.0),
+        lifetime_ms: until.map_or(0, |until| until.since(book.now.time).0),
+        client: book.clients.get(&row.lease).cloned(),
+    }
+}
+
+pub(super) fn waiting_request(book: &Book, position: u32, row: &WaitingRow) -> pb::WaitingRequest {
+    pb::WaitingRequest {
+        lease_id: row.lease.0.to_vec().into(),
+        user: row.user.to_string(),
+        position,
+        waiting_ms: book.now.wall.0.saturating_sub(row.since.0),
+        request: row.devices.to_string(),
+        priority: priority(row.class).into(),
+        client: book.clients.get(&row.lease).cloned(),
+    }
+}
+
+pub(super) fn node_info(book: &Book, row: &NodeRow) -> pb::NodeInfo {
+    let connected = book.connected.get(&row.node);
+    let (bytes, commands, sessions) = connected.map_or((0, 0, 0), |node| node.load.get());
+    pb::NodeInfo {
+        node_uuid: row.node.0.to_vec().into(),
+        name: row.name.clone(),
+        addresses: row.addresses.clone(),
+        connected: connected.is_some(),
+        draining: row.draining,
+        devices: connected.map_or_else(Vec::new, |node| device_infos(book, row.node, node)),
+        bytes,
+        commands,
+        sessions,
+    }
+}
+
+fn device_infos(book: &Book, node: NodeId, connected: &Connected) -> Vec<pb::DeviceInfo> {
+    let leased = |id: DeviceId| {
+        let rows = book.leases.values().flat_map(|row| &row.units);
+        let units = rows.filter(|(of, _)| *of == node).flat_map(|(_, u)| u);
+        let count = units.filter(|of| of.unit.device == id).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    let info = |of: &Offered| pb::DeviceInfo {
+        platform: of.id.platform,
+        device: of.id.device,
+        name: of.name.clone(),
+        r#type: kind_name(of.kind).to_owned(),
+        memory: of.memory,
+        shares: u32::from(of.shares),
+        leased: leased(of.id),
+    };
+    connected.devices.iter().map(info).collect()
+}
+
+/// The most telling of a device's types.
+fn kind_name(bits: u64) -> &'static str {
+    const DEFAULT: u64 = 1;
+    let named = causeway_proto::request::property::TYPES;
+    let one = |(_, bit): &&(&str, u64)| bit.is_power_of_two() && *bit != DEFAULT && bits & bit != 0;
+    named.iter().find(one).map_or("OTHER", |(name, _)| name)
+}
+
+pub(super) fn quota_of(quota: pb::Quota) -> Result<(Subject, Option<Quota>), Status> {
+    use pb::quota::Who;
+    let bad = |text: String| Status::invalid_argument(text);
+    let subject = match quota.who {
+        Some(Who::User(name)) => {
+            super::gate::check_name(&name).map_err(bad)?;
+            Subject::User(name.as_str().into())
+        }
+        Some(Who::Group(name)) => {
+            super::gate::check_name(&name).map_err(bad)?;
+            Subject::Group(name.as_str().into())
+        }
+        Some(Who::EveryUser(_)) => Subject::EveryUser,
+        None => {
+            return Err(Status::invalid_argument(
+                "a quota is a user's, a group's, or every user's",
+            ));
+        }
+    };
+    let limits = Quota {
+        devices: Some(quota.devices).filter(|&n| n != 0),
+        memory: Some(quota.memory).filter(|&n| n != 0),
+        device_time: span(quota.device_seconds.saturating_mul(1000)),
+        class: quota.highest.map(class).transpose()?,
+    };
+    let is_limit = limits != Quota::default();
+    Ok((subject, is_limit.then_some(limits)))
+}
+
+pub(super) fn quota(subject: &Subject, quota: &Quota) -> pb::Quota {
+    use pb::quota::Who;
+    pb::Quota {
+        who: Some(match subject {
+            Subject::EveryUser => Who::EveryUser(true),
+            Subject::User(name) => Who::User(name.to_string()),
+            Subject::Group(name) => Who::Group(name.to_string()),
+        }),
+        devices: quota.devices.unwrap_or(0),
+        memory: quota.memory.unwrap_or(0),
+        device_seconds: quota.device_time.map_or(0, |span| span.0 / 1000),
+        highest: quota.class.map(|class| priority(class).into()),
+    }
+}

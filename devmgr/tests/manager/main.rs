@@ -1,0 +1,13 @@
+//! `causeway-devmgr` as others meet it: its process, its port, its store. Nodes are played by
+//! [`node::FakeNode`], which speaks the real wire and watches that nothing is granted twice.
+
+mod ending;
+mod granting;
+mod node;
+mod process;
+mod queue;
+mod racing;
+mod restarts;
+mod samples;
+mod store_failure;
+mod strangers;

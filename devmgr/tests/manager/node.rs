@@ -1,0 +1,323 @@
+//! A node that speaks the real wire, and can be told to hold its tongue.
+//!
+//! It serves what it is granted and comes back after every break with what it still serves. Invariant: a grant
+//! for a unit that it serves under another grant, or under an epoch that is not newer than what it has seen,
+//! is a fault of the manager and remembered.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::control::{Device, InfoAnswer, Inventory, Platform};
+use causeway_proto::manager::nodes_client::NodesClient;
+use causeway_proto::manager::{
+    FromNode, Grant, GrantAcknowledged, GrantWithdrawn, Heartbeat, Hello, LeaseSessions,
+    RunningLease, ToNode, Welcome, Withdraw, from_node, to_node,
+};
+use causeway_proto::request::property;
+use causeway_proto::version::WireVersion;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::process::{AT_MOST, Who, channel};
+
+/// What a node serves: lease and epoch, and its units.
+pub(crate) type Served = BTreeMap<(Vec<u8>, u64), Vec<(u32, u32, u32)>>;
+
+/// See the module.
+pub(crate) struct FakeNode {
+    shared: Arc<Shared>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+struct Shared {
+    uuid: [u8; 16],
+    devices: u32,
+    state: Mutex<State>,
+    /// Grows with everything that happens to `state`.
+    changed: watch::Sender<u64>,
+    speech: watch::Sender<Speech>,
+}
+
+/// What the node answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Speech {
+    pub(crate) acknowledges: bool,
+    pub(crate) withdraws: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) served: Served,
+    pub(crate) granted: Vec<Grant>,
+    pub(crate) withdrawn: Vec<Withdraw>,
+    pub(crate) welcome: Option<Welcome>,
+    pub(crate) faults: Vec<String>,
+    pub(crate) refused: Option<Status>,
+    newest: BTreeMap<(u32, u32, u32), u64>,
+    fence: u64,
+    unsaid: Vec<from_node::Message>,
+    to_manager: Option<mpsc::Sender<FromNode>>,
+}
+
+impl FakeNode {
+    /// One that answers everything.
+    pub(crate) fn start(manager: SocketAddr, number: u8, devices: u32) -> FakeNode {
+        let who = Who::Name(format!("node{number}"));
+        FakeNode::start_as(manager, number, devices, who)
+    }
+
+    pub(crate) fn start_as(manager: SocketAddr, number: u8, devices: u32, who: Who) -> FakeNode {
+        let speech = Speech {
+            acknowledges: true,
+            withdraws: true,
+        };
+        let shared = Arc::new(Shared {
+            uuid: [number; 16],
+            devices,
+            state: Mutex::default(),
+            changed: watch::channel(0).0,
+            speech: watch::channel(speech).0,
+        });
+        let task = tokio::spawn(live(Arc::clone(&shared), manager, who));
+        FakeNode { shared, task }
+    }
+
+    /// From now on; what it was silent about before, it says when it may.
+    pub(crate) fn say(&self, acknowledges: bool, withdraws: bool) {
+        self.shared.speech.send_replace(Speech {
+            acknowledges,
+            withdraws,
+        });
+        self.shared.speak();
+    }
+
+    /// Until the state is like this.
+    pub(crate) async fn see(&self, what: &str, mut is_so: impl FnMut(&State) -> bool) {
+        let mut changed = self.shared.changed.subscribe();
+        let wait = async {
+            while !is_so(&self.shared.state.lock()) {
+                changed.changed().await.unwrap();
+            }
+        };
+        let seen = tokio::time::timeout(AT_MOST, wait).await;
+        assert!(seen.is_ok(), "the node did not see {what}");
+    }
+
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
+        at(&self.shared.state.lock())
+    }
+
+    /// The client of a lease has come or gone.
+    pub(crate) fn sessions(&self, lease: &[u8], epoch: u64, sessions: u32) {
+        self.shared.say(from_node::Message::Sessions(LeaseSessions {
+            lease_id: lease.to_vec().into(),
+            epoch,
+            sessions,
+        }));
+    }
+
+    /// It is gone, as by the end of power.
+    pub(crate) fn die(self) {
+        self.task.abort();
+    }
+
+    pub(crate) fn assert_no_fault(&self) {
+        let faults = self.look(|state| state.faults.clone());
+        assert!(faults.is_empty(), "{faults:?}");
+    }
+}
+
+impl Drop for FakeNode {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn live(shared: Arc<Shared>, manager: SocketAddr, who: Who) {
+    loop {
+        let mut client = NodesClient::new(channel(manager).await);
+        let (send, words) = mpsc::channel(1024);
+        shared.hello(&send);
+        let joined = client.join(who.request(ReceiverStream::new(words))).await;
+        match joined {
+            Ok(stream) => drop(listen(&shared, stream.into_inner(), send).await),
+            Err(status) if status.code() == tonic::Code::Unavailable => {}
+            Err(status) => {
+                shared.change(|state| state.refused = Some(status));
+                return;
+            }
+        }
+        shared.change(|state| state.to_manager = None);
+    }
+}
+
+async fn listen(
+    shared: &Arc<Shared>,
+    mut words: Streaming<ToNode>,
+    send: mpsc::Sender<FromNode>,
+) -> Result<(), Status> {
+    let mut beats = tokio::time::interval(Duration::from_millis(200));
+    let mut number = 0;
+    loop {
+        tokio::select! {
+            word = words.message() => match word? {
+                Some(word) => shared.hear(word),
+                None => return Ok(()),
+            },
+            _ = beats.tick() => {
+                number += 1;
+                let beat = Heartbeat { number, ..Heartbeat::default() };
+                let word = FromNode { message: Some(from_node::Message::Heartbeat(beat)) };
+                if send.try_send(word).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn change<T>(&self, by: impl FnOnce(&mut State) -> T) -> T {
+        let result = by(&mut self.state.lock());
+        self.changed.send_modify(|n| *n += 1);
+        result
+    }
+
+    fn hello(&self, send: &mpsc::Sender<FromNode>) {
+        let number = |info: u32, value: u64| InfoAnswer {
+            name: info,
+            value: value.to_le_bytes().to_vec().into(),
+            status: 0,
+        };
+        let device = Device {
+            info: vec![
+                number(property::TYPE, 1 << 2),
+                number(property::GLOBAL_MEM_SIZE, 8 << 30),
+                number(property::MAX_MEM_ALLOC_SIZE, 2 << 30),
+                InfoAnswer {
+                    name: property::NAME,
+                    value: b"fake device\0".to_vec().into(),
+                    status: 0,
+                },
+            ],
+        };
+        let hello = self.change(|state| {
+            state.to_manager = Some(send.clone());
+            state.unsaid.clear();
+            let leases = state.served.keys().map(|(lease, epoch)| RunningLease {
+                lease_id: lease.clone().into(),
+                epoch: *epoch,
+                sessions: 0,
+            });
+            Hello {
+                wire_version: WireVersion::CURRENT.number().into(),
+                node_uuid: self.uuid.to_vec().into(),
+                name: format!("node{}", self.uuid[0]),
+                addresses: vec![format!("192.0.2.{}:7079", self.uuid[0])],
+                inventory: Some(Inventory {
+                    platforms: vec![Platform {
+                        info: Vec::new(),
+                        devices: vec![device; self.devices as usize],
+                    }],
+                    ..Inventory::default()
+                }),
+                leases: leases.collect(),
+                ..Hello::default()
+            }
+        });
+        let message = Some(from_node::Message::Hello(hello));
+        send.try_send(FromNode { message }).unwrap();
+    }
+
+    fn hear(&self, word: ToNode) {
+        match word.message {
+            Some(to_node::Message::Welcome(welcome)) => self.change(|state| {
+                state.fence = state.fence.max(welcome.epoch);
+                state.welcome = Some(welcome);
+            }),
+            Some(to_node::Message::Grant(grant)) => self.change(|state| state.grant(grant)),
+            Some(to_node::Message::Withdraw(word)) => self.change(|state| state.withdraw(word)),
+            _ => {}
+        }
+        self.speak();
+    }
+
+    fn say(&self, message: from_node::Message) {
+        self.change(|state| state.unsaid.push(message));
+        self.speak();
+    }
+
+    /// Says what it may say.
+    fn speak(&self) {
+        let speech = *self.speech.borrow();
+        let mut state = self.state.lock();
+        let Some(to_manager) = state.to_manager.clone() else {
+            return;
+        };
+        for message in std::mem::take(&mut state.unsaid) {
+            let may = match &message {
+                from_node::Message::Acknowledged(_) => speech.acknowledges,
+                from_node::Message::Withdrawn(_) => speech.withdraws,
+                _ => true,
+            };
+            if may {
+                if let from_node::Message::Withdrawn(of) = &message {
+                    state.served.remove(&(of.lease_id.to_vec(), of.epoch));
+                }
+                let message = Some(message);
+                let _ = to_manager.try_send(FromNode { message });
+            } else {
+                state.unsaid.push(message);
+            }
+        }
+    }
+}
+
+impl State {
+    fn grant(&mut self, grant: Grant) {
+        let key = (grant.lease_id.to_vec(), grant.epoch);
+        let units = grant.units.iter().map(|of| {
+            let unit = of.unit.unwrap();
+            (unit.platform, unit.device, unit.share)
+        });
+        let units: Vec<_> = units.collect();
+        for unit in &units {
+            let other = self
+                .served
+                .iter()
+                .find(|(k, u)| **k != key && u.contains(unit));
+            if let Some((other, _)) = other {
+                self.faults
+                    .push(format!("{unit:?} is granted to {key:?} and {other:?}"));
+            }
+            let newest = self.newest.entry(*unit).or_default();
+            let is_new = !self.served.contains_key(&key);
+            if *newest > grant.epoch || (is_new && grant.epoch <= self.fence) {
+                let fence = self.fence;
+                let fault = format!("epoch {} after {newest} and {fence}", grant.epoch);
+                self.faults.push(fault);
+            }
+            *newest = grant.epoch;
+        }
+        self.unsaid
+            .push(from_node::Message::Acknowledged(GrantAcknowledged {
+                lease_id: grant.lease_id.clone(),
+                epoch: grant.epoch,
+            }));
+        self.served.insert(key, units);
+        self.granted.push(grant);
+    }
+
+    fn withdraw(&mut self, word: Withdraw) {
+        self.unsaid
+            .push(from_node::Message::Withdrawn(GrantWithdrawn {
+                lease_id: word.lease_id.clone(),
+                epoch: word.epoch,
+            }));
+        self.withdrawn.push(word);
+    }
+}

@@ -1,0 +1,260 @@
+//! The manager's process, and clients of it.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use causeway_proto::manager::admin_client::AdminClient;
+use causeway_proto::manager::leases_client::LeasesClient;
+use causeway_proto::manager::{
+    ConfirmReservation, Granted, LeaseInfo, ListLeasesRequest, ListNodesRequest, NodeInfo,
+    Progress, ReleaseLease, RenewLease, RequestDevices, progress,
+};
+use causeway_proto::version::WireVersion;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+
+/// No wait in these tests is longer: what has not come by then does not come.
+pub(crate) const AT_MOST: Duration = Duration::from_secs(20);
+
+/// A running manager; killed when dropped.
+pub(crate) struct Manager {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    store: PathBuf,
+    config: PathBuf,
+    arguments: Vec<String>,
+    _folder: tempfile::TempDir,
+}
+
+impl Manager {
+    /// With a store of its own.
+    pub(crate) fn start() -> Manager {
+        Manager::configured("")
+    }
+
+    /// With this in its file.
+    pub(crate) fn configured(config: &str) -> Manager {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manager.toml");
+        std::fs::write(&path, config).unwrap();
+        let store = folder.path().join("store");
+        let (child, address) = spawn(&store, &path, "127.0.0.1:0", &[]);
+        Manager {
+            child,
+            address,
+            store,
+            config: path,
+            arguments: Vec::new(),
+            _folder: folder,
+        }
+    }
+
+    /// As by the end of power; then started again at the same address.
+    pub(crate) fn kill_and_restart(&mut self) {
+        self.kill();
+        let listen = self.address.to_string();
+        (self.child, self.address) = spawn(&self.store, &self.config, &listen, &self.arguments);
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// Somebody who says that this is his name, or shows a token.
+    pub(crate) async fn client(&self, who: Who) -> Client {
+        Client::connect(self.address, who).await
+    }
+
+    pub(crate) async fn user(&self, name: &str) -> Client {
+        self.client(Who::Name(name.to_owned())).await
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(store: &Path, config: &Path, listen: &str, arguments: &[String]) -> (Child, SocketAddr) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_causeway-devmgr"))
+        .args(["--listen", listen, "--log", "warn,causeway=debug"])
+        .arg("--store")
+        .arg(store)
+        .arg("--config")
+        .arg(config)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = child.stdout.take().unwrap();
+    let mut line = String::new();
+    BufReader::new(out).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on ");
+    let address = address.unwrap_or_else(|| panic!("no address but {line:?}"));
+    (child, address.parse().unwrap())
+}
+
+/// As whom somebody calls.
+#[derive(Clone)]
+pub(crate) enum Who {
+    Name(String),
+    Token(String),
+    Nobody,
+}
+
+impl Who {
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        match self {
+            Who::Name(name) => drop(metadata.insert("causeway-user", name.parse().unwrap())),
+            Who::Token(token) => {
+                let bearer = format!("Bearer {token}");
+                metadata.insert("authorization", bearer.parse().unwrap());
+            }
+            Who::Nobody => {}
+        }
+        request
+    }
+}
+
+/// A channel that is tried until the manager answers.
+pub(crate) async fn channel(address: SocketAddr) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let begin = std::time::Instant::now();
+    loop {
+        match endpoint.connect().await {
+            Ok(channel) => return channel,
+            Err(error) => assert!(begin.elapsed() < AT_MOST, "{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What a user does.
+pub(crate) struct Client {
+    pub(crate) who: Who,
+    pub(crate) leases: LeasesClient<Channel>,
+    pub(crate) admin: AdminClient<Channel>,
+}
+
+impl Client {
+    pub(crate) async fn connect(address: SocketAddr, who: Who) -> Client {
+        let channel = channel(address).await;
+        Client {
+            who,
+            leases: LeasesClient::new(channel.clone()),
+            admin: AdminClient::new(channel),
+        }
+    }
+
+    pub(crate) async fn ask(&mut self, request: RequestDevices) -> Result<Asked, Status> {
+        let stream = self.leases.request(self.who.request(request)).await?;
+        Ok(Asked(stream.into_inner()))
+    }
+
+    /// One that must be granted.
+    pub(crate) async fn granted(&mut self, request: RequestDevices) -> Granted {
+        match self.ask(request).await.unwrap().last().await {
+            progress::Step::Granted(granted) => granted,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn confirm(&mut self, lease: &[u8]) -> Result<Granted, Status> {
+        let lease_id = lease.to_vec().into();
+        let request = self.who.request(ConfirmReservation { lease_id });
+        Ok(self.leases.confirm(request).await?.into_inner())
+    }
+
+    pub(crate) async fn renew(&mut self, lease: &[u8]) -> Result<Granted, Status> {
+        let lease_id = lease.to_vec().into();
+        let request = self.who.request(RenewLease { lease_id });
+        Ok(self.leases.renew(request).await?.into_inner())
+    }
+
+    pub(crate) async fn release(&mut self, lease: &[u8]) -> Result<(), Status> {
+        let lease_id = lease.to_vec().into();
+        let request = self.who.request(ReleaseLease { lease_id });
+        self.leases.release(request).await.map(drop)
+    }
+
+    pub(crate) async fn list(&mut self) -> Vec<LeaseInfo> {
+        let request = self.who.request(ListLeasesRequest {});
+        let list = self.leases.list_leases(request).await;
+        list.unwrap().into_inner().leases
+    }
+
+    pub(crate) async fn nodes(&mut self) -> Vec<NodeInfo> {
+        let request = self.who.request(ListNodesRequest {});
+        let list = self.admin.list_nodes(request).await;
+        list.unwrap().into_inner().nodes
+    }
+
+    /// Until so many nodes are there.
+    pub(crate) async fn see_nodes(&mut self, count: usize) {
+        let begin = std::time::Instant::now();
+        while self
+            .nodes()
+            .await
+            .iter()
+            .filter(|node| node.connected)
+            .count()
+            != count
+        {
+            assert!(begin.elapsed() < AT_MOST, "the nodes did not come");
+        }
+    }
+}
+
+/// A request's stream.
+pub(crate) struct Asked(pub(crate) Streaming<Progress>);
+
+impl Asked {
+    pub(crate) async fn next(&mut self) -> Option<progress::Step> {
+        let next = tokio::time::timeout(AT_MOST, self.0.message()).await;
+        let next = next.expect("news in time").expect("no error");
+        next.map(|progress| progress.step.expect("a step"))
+    }
+
+    /// The first that is no position.
+    pub(crate) async fn last(mut self) -> progress::Step {
+        self.answer().await
+    }
+
+    pub(crate) async fn answer(&mut self) -> progress::Step {
+        loop {
+            match self.next().await.expect("an answer") {
+                progress::Step::Position(_) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Devices as people ask for them, at once.
+pub(crate) fn request(line: &str) -> RequestDevices {
+    RequestDevices {
+        wire_version: WireVersion::CURRENT.number().into(),
+        request: line.to_owned(),
+        ..RequestDevices::default()
+    }
+}
+
+/// The same, waiting for them.
+pub(crate) fn waiting(line: &str) -> RequestDevices {
+    RequestDevices {
+        wait: true,
+        ..request(line)
+    }
+}

@@ -1,0 +1,149 @@
+//! The manager is killed and started anew in every phase of a lease; nodes and clients find it as it was.
+
+use causeway_proto::manager::{RequestDevices, progress};
+
+use super::node::FakeNode;
+use super::process::{Manager, request, waiting};
+
+#[tokio::test]
+async fn a_lease_goes_on() {
+    let mut manager = Manager::start();
+    let node = FakeNode::start(manager.address, 1, 2);
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    let granted = ann.granted(request("1")).await;
+    manager.kill_and_restart();
+
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    let renewed = ann.renew(&granted.lease_id).await.unwrap();
+    assert_eq!(renewed.nodes, granted.nodes);
+    assert_eq!(ann.list().await.len(), 1);
+    // The other device is still another's to have, this one is not.
+    let mut bob = manager.user("bob").await;
+    let other = bob.granted(request("1")).await;
+    assert_ne!(other.nodes[0].units, granted.nodes[0].units);
+    let none = bob.ask(request("1")).await.unwrap().last().await;
+    assert!(matches!(none, progress::Step::Refused(_)), "{none:?}");
+    node.look(|state| assert!(state.withdrawn.is_empty()));
+    node.assert_no_fault();
+}
+
+#[tokio::test]
+async fn a_reservation_can_still_be_confirmed() {
+    let mut manager = Manager::start();
+    let node = FakeNode::start(manager.address, 1, 1);
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    let reserve = RequestDevices {
+        reserve: true,
+        ..request("1")
+    };
+    let reserved = ann.granted(reserve).await;
+    manager.kill_and_restart();
+    let mut ann = manager.user("ann").await;
+    let confirmed = ann.confirm(&reserved.lease_id).await.unwrap();
+    assert!(!confirmed.reserved);
+    node.assert_no_fault();
+}
+
+#[tokio::test]
+async fn an_offer_that_nobody_was_told_of_is_taken_back() {
+    let mut manager = Manager::start();
+    let node = FakeNode::start(manager.address, 1, 1);
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    node.say(false, true);
+    let asked = ann.ask(request("1")).await.unwrap();
+    node.see("the grant", |state| state.granted.len() == 1)
+        .await;
+    manager.kill_and_restart();
+    drop(asked);
+    node.see("the withdrawal", |state| state.withdrawn.len() == 1)
+        .await;
+    node.say(true, true);
+    node.see("nothing", |state| state.served.is_empty()).await;
+    manager.user("ann").await.granted(waiting("1")).await;
+    node.assert_no_fault();
+}
+
+#[tokio::test]
+async fn the_queue_keeps_its_order() {
+    let mut manager = Manager::start();
+    let node = FakeNode::start(manager.address, 1, 1);
+    let (mut ann, mut bob) = (manager.user("ann").await, manager.user("bob").await);
+    ann.see_nodes(1).await;
+    let held = ann.granted(request("1")).await;
+    let mut places = Vec::new();
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let mut asked = bob.ask(waiting("1")).await.unwrap();
+        match asked.next().await {
+            Some(progress::Step::Position(place)) => places.push(place.lease_id),
+            other => panic!("{other:?}"),
+        }
+        streams.push(asked);
+    }
+    manager.kill_and_restart();
+    drop(streams);
+
+    let (mut ann, mut bob) = (manager.user("ann").await, manager.user("bob").await);
+    ann.see_nodes(1).await;
+    let mut back = Vec::new();
+    // In the wrong order: it is not the order of coming back that counts.
+    for lease_id in places.iter().rev() {
+        let request = RequestDevices {
+            lease_id: lease_id.clone(),
+            ..waiting("1")
+        };
+        let mut asked = bob.ask(request).await.unwrap();
+        let place = asked.next().await;
+        assert!(
+            matches!(place, Some(progress::Step::Position(_))),
+            "{place:?}"
+        );
+        back.push(asked);
+    }
+    ann.release(&held.lease_id).await.unwrap();
+    let first = back.pop().unwrap();
+    let progress::Step::Granted(granted) = first.last().await else {
+        panic!("the first is not granted");
+    };
+    assert_eq!(granted.lease_id, places[0]);
+    node.assert_no_fault();
+}
+
+#[tokio::test]
+async fn a_withdrawal_that_was_not_answered_is_said_again() {
+    let mut manager = Manager::start();
+    let node = FakeNode::start(manager.address, 1, 1);
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    node.say(true, false);
+    let granted = ann.granted(request("1")).await;
+    ann.release(&granted.lease_id).await.unwrap();
+    node.see("the withdrawal", |state| state.withdrawn.len() == 1)
+        .await;
+    manager.kill_and_restart();
+    node.see("it again", |state| state.withdrawn.len() >= 2)
+        .await;
+    node.say(true, true);
+    node.see("the end", |state| state.served.is_empty()).await;
+    manager.user("bob").await.granted(waiting("1")).await;
+    node.assert_no_fault();
+}
+
+#[tokio::test]
+async fn a_node_that_was_started_anew_has_lost_its_lease() {
+    let manager = Manager::start();
+    let node = FakeNode::start(manager.address, 1, 1);
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    let granted = ann.granted(request("1")).await;
+    node.die();
+    let node = FakeNode::start(manager.address, 1, 1);
+    let waited = ann.granted(waiting("1")).await;
+    assert_ne!(waited.lease_id, granted.lease_id);
+    assert!(ann.renew(&granted.lease_id).await.is_err());
+    node.assert_no_fault();
+}

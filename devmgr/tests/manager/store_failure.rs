@@ -1,0 +1,61 @@
+//! A store that cannot be written: requests are refused and say so, leases go on.
+
+use causeway_devmgr::service::{self, Running};
+use causeway_devmgr::settings::{ConfigFile, Flags, Settings};
+use causeway_devmgr::store::{Failing, MemoryStore};
+use causeway_proto::manager::{RefusalCode, progress};
+use tonic::Code;
+
+use super::node::FakeNode;
+use super::process::{Client, Who, request, waiting};
+
+/// A manager in this process, whose store has a switch.
+async fn start() -> (Running, Failing) {
+    let flags = Flags {
+        listen: vec!["127.0.0.1:0".to_owned()],
+        ..Flags::default()
+    };
+    let file = ConfigFile::parse("none".as_ref(), String::new()).unwrap();
+    let settings = Settings::combine(&flags, &file).unwrap();
+    let store = MemoryStore::default();
+    let failing = store.failing();
+    let running = service::start(&settings, Box::new(store)).await.unwrap();
+    (running, failing)
+}
+
+async fn refusal(client: &mut Client) -> RefusalCode {
+    match client.ask(request("1")).await.unwrap().last().await {
+        progress::Step::Refused(refused) => refused.code(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_granted_and_nothing_is_lost() {
+    let (running, failing) = start().await;
+    let address = running.addresses[0];
+    let node = FakeNode::start(address, 1, 2);
+    let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
+    ann.see_nodes(1).await;
+    let held = ann.granted(request("1")).await;
+    failing.set(true);
+
+    // The first finds it out, the second is told at the door.
+    for _ in 0..2 {
+        assert_eq!(refusal(&mut ann).await, RefusalCode::Store);
+    }
+    ann.renew(&held.lease_id).await.unwrap();
+    let status = ann.release(&held.lease_id).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("store"), "{status}");
+    // The first was offered to the node before anything had to be written; the second was not.
+    node.look(|state| assert_eq!((state.granted.len(), state.withdrawn.len()), (2, 0)));
+
+    failing.set(false);
+    // What was decided meanwhile is done now: the release, and no grant that somebody gave up.
+    node.see("the release", |state| state.served.is_empty())
+        .await;
+    ann.granted(waiting("2")).await;
+    node.assert_no_fault();
+    running.stop().await;
+}
