@@ -3,10 +3,11 @@
 mod common;
 
 use causeway_proto::command::{Enqueue, FillBuffer, command::Kind, enqueue::Operation};
-use common::{Daemon, Session, linear, write};
+use common::{Daemon, Session, launch, linear, memory, write};
 
 const OUT_OF_ORDER: u64 = 1;
 const INVALID_VALUE: i32 = -30;
+const INVALID_WORK_GROUP_SIZE: i32 = -54;
 // More than are told together.
 const MANY: u64 = 300;
 
@@ -51,6 +52,42 @@ fn a_flood_is_told_in_order_and_done_when_it_is_told() {
             assert_eq!(session.wait(*event).status, 0);
         }
         assert_eq!(&session.bytes(queue, buffer, 0, 64)[..], [7; 64]);
+    }
+}
+
+// Also where a launch with another behind it has no native event, and where the last of them does not come about.
+#[test]
+fn a_flood_of_launches_is_told_in_order_and_one_that_is_refused_says_so() {
+    for environment in [&[][..], &[("CAUSEWAYD_WATCHING", "1")]] {
+        let daemon = Daemon::with(environment);
+        let (mut session, queue, buffer) = open(&daemon, 0);
+        let context = session.context();
+        let queue_of_own = session.queue(context, 0);
+        let counter = session.buffer(context, 64, &[0; 64]);
+        let (program, answer) =
+            session.build(context, "kernel void count(global int *x) { *x += 1; }", "");
+        assert_eq!(answer.status, 0, "{answer:?}");
+        let kernel = session.kernel(program, "count");
+        let events: Vec<u64> = (0..MANY).map(|_| session.new_id()).collect();
+        let mut commands: Vec<Kind> = events
+            .iter()
+            .map(|event| {
+                let operation = launch(kernel, vec![memory(counter)], &[1], &[]);
+                unseen(*event, queue_of_own, &[], operation)
+            })
+            .collect();
+        let [refused, elsewhere] = std::array::from_fn(|_| session.new_id());
+        let operation = launch(kernel, vec![], &[3], &[2]);
+        commands.push(unseen(refused, queue_of_own, &[], operation));
+        commands.push(unseen(elsewhere, queue, &[], fill(buffer, 1)));
+        session.send(commands);
+        for event in &events {
+            assert_eq!(session.wait(*event).status, 0);
+        }
+        assert_eq!(session.wait(refused).status, INVALID_WORK_GROUP_SIZE);
+        assert_eq!(session.wait(elsewhere).status, 0);
+        let count = u32::try_from(MANY).unwrap().to_ne_bytes();
+        assert_eq!(session.bytes(queue_of_own, counter, 0, 4)[..], count);
     }
 }
 

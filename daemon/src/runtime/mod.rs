@@ -30,7 +30,7 @@ pub mod probe;
 pub mod program;
 pub mod queue;
 pub mod stdout;
-mod watch;
+pub mod watch;
 
 pub use probe::{Probed, probe};
 

@@ -6,10 +6,14 @@
 //! seldom when nothing does, never when nothing runs. A state read so is no synchronisation point, so a
 //! wait (which then returns at once) confirms it.
 //!
+//! Each look takes the driver's locks, which whoever enqueues wants as well. So while commands are being enqueued
+//! ([`Enqueuing`]) looks keep a distance; the thread stays awake, to look at once when that is over.
+//!
 //! Invariant: a listener hears once, and never under this module's lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_proto::status::Status;
@@ -42,6 +46,31 @@ const LONGEST_PAUSE: Duration = Duration::from_micros(200);
 /// With nothing to watch, the thread stays awake so long: waking it would cost the enqueueing one more.
 const AWAKE: Duration = Duration::from_millis(2);
 
+/// The distance of looks while commands are being enqueued.
+const DISTANCE: Duration = Duration::from_micros(50);
+
+/// How many threads are enqueueing commands just now.
+static ENQUEUING: AtomicUsize = AtomicUsize::new(0);
+
+/// As long as it lives, its thread is enqueueing: ends are looked for less often.
+#[derive(Debug)]
+pub struct Enqueuing(());
+
+impl Enqueuing {
+    /// From now on.
+    #[must_use]
+    pub fn begin() -> Enqueuing {
+        ENQUEUING.fetch_add(1, Ordering::Relaxed);
+        Enqueuing(())
+    }
+}
+
+impl Drop for Enqueuing {
+    fn drop(&mut self) {
+        ENQUEUING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Has `listener` hear of the end of its event.
 ///
 /// # Errors
@@ -67,7 +96,9 @@ fn watch() {
     let mut queues: HashMap<QueueKey, VecDeque<Watched>> = HashMap::new();
     let mut taken = Vec::new();
     let mut last = Instant::now();
+    let mut looked = Instant::now();
     loop {
+        keep_distance(looked);
         std::mem::swap(&mut taken, &mut *ARRIVALS.new.lock());
         let mut something = !taken.is_empty();
         for (queue, listener) in taken.drain(..) {
@@ -77,11 +108,19 @@ fn watch() {
             something |= look(queue);
         }
         queues.retain(|_, queue| !queue.is_empty());
+        looked = Instant::now();
         if something {
             last = Instant::now();
         } else {
             rest(last.elapsed(), queues.is_empty());
         }
+    }
+}
+
+// Waits until nobody enqueues, or the last look was long enough ago.
+fn keep_distance(looked: Instant) {
+    while ENQUEUING.load(Ordering::Relaxed) > 0 && looked.elapsed() < DISTANCE {
+        std::thread::yield_now();
     }
 }
 

@@ -142,6 +142,13 @@ impl Queue {
         check(unsafe { cl!(clFinish(self.raw)) })
     }
 
+    /// Whether the ends of its commands are found out by looking, an event after the other, because the driver's
+    /// callbacks come late. Such a driver (NVIDIA's) fails all that follows a command that failed.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.device.calls_back_late()
+    }
+
     /// Launches `kernel` with the arguments set on it; the caller holds it exclusively.
     ///
     /// # Errors
@@ -152,9 +159,29 @@ impl Queue {
         shape: &Shape,
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let optional = |list: &Option<[usize; 3]>| list.as_ref().map_or(null(), |l| l.as_ptr());
         let mut event: cl_event = null_mut();
-        // SAFETY: the lists hold three numbers, `dimensions` is at most 3.
+        self.launch(kernel, shape, wait, Some(&mut event))?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
+    }
+
+    /// The same without an event.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn nd_range_untold(&self, kernel: &mut Kernel, shape: &Shape) -> Result<(), Status> {
+        self.launch(kernel, shape, &WaitList::new(), None)
+    }
+
+    fn launch(
+        &self,
+        kernel: &mut Kernel,
+        shape: &Shape,
+        wait: &WaitList<'_>,
+        event: Option<&mut cl_event>,
+    ) -> Result<(), Status> {
+        let optional = |list: &Option<[usize; 3]>| list.as_ref().map_or(null(), |l| l.as_ptr());
+        // SAFETY: the lists hold three numbers, `dimensions` is at most 3; the event's place is null or valid.
         check(unsafe {
             cl!(clEnqueueNDRangeKernel(
                 self.raw,
@@ -165,11 +192,9 @@ impl Queue {
                 optional(&shape.local),
                 wait.count(),
                 wait.pointer(),
-                &raw mut event
+                event.map_or(null_mut(), std::ptr::from_mut)
             ))
-        })?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        })
     }
 
     /// Completes when the wait list, or with none everything before it in the queue, did.

@@ -37,18 +37,19 @@ use crate::runtime::queue::Queue as NativeQueue;
 const ALLOCATION_FAILURE: Status = Status(-4);
 const MAX_NAME: usize = 1 << 16;
 
-/// Applies one command.
+/// Applies one command; `followed`: the next one comes behind it in a queue, and nobody looks at the end of either.
 ///
 /// # Errors
 /// [`Violation`] ends the session.
 pub(crate) fn apply(
     shared: &Arc<Shared>,
     command: WireCommand,
+    followed: bool,
     runner: &mut Runner<'_>,
 ) -> Result<(), Violation> {
     use command::Kind as Wire;
     match command.kind {
-        Some(Wire::Enqueue(enqueue)) => self::enqueue(shared, enqueue, runner),
+        Some(Wire::Enqueue(enqueue)) => self::enqueue(shared, enqueue, followed, runner),
         Some(Wire::Release(release)) => self::release(shared, release),
         Some(Wire::CreateContext(create)) => create_context(shared, &create),
         Some(Wire::CreateQueue(create)) => create_queue(shared, &create),
@@ -82,6 +83,7 @@ pub(crate) fn apply(
 fn enqueue(
     shared: &Arc<Shared>,
     mut enqueue: Enqueue,
+    followed: bool,
     runner: &mut Runner<'_>,
 ) -> Result<(), Violation> {
     let id = EventId(enqueue.event);
@@ -98,7 +100,7 @@ fn enqueue(
             Ok(()) => prepared.operation,
             Err(_) => Err(Status::OUT_OF_HOST_MEMORY),
         };
-        runner.run_unseen(id, &queue, operation);
+        runner.run_unseen(id, &queue, operation, followed);
         return Ok(());
     }
     let waits = waited_for(&core, &enqueue.wait)?;

@@ -65,6 +65,7 @@ use crate::build_cache;
 use crate::bulk::Engine;
 use crate::runtime::node::Node;
 use crate::runtime::stdout;
+use crate::runtime::watch::Enqueuing;
 
 /// How often the keeper looks for ended commands that nobody released yet.
 const KEEPING: Duration = Duration::from_millis(200);
@@ -247,11 +248,17 @@ impl Session {
         }
         self.shared.bulk.note_batch();
         let mut runner = Runner::of_batch(&self.shared, batch.commands.len());
-        for command in batch.commands.drain(..) {
-            apply::apply(&self.shared, command, &mut runner)?;
+        let enqueuing = Enqueuing::begin();
+        let mut commands = batch.commands.drain(..).peekable();
+        while let Some(command) = commands.next() {
+            let followed = commands
+                .peek()
+                .is_some_and(|behind| unseen::follows(&command, behind));
+            apply::apply(&self.shared, command, followed, &mut runner)?;
             *next += 1;
         }
         drop(runner);
+        drop(enqueuing);
         self.shared.outbox.applied(*next - 1);
         drop(self.shared.outbox.take_spent());
         Ok(())

@@ -130,15 +130,22 @@ impl<'a> Runner<'a> {
     }
 
     /// Starts a command that waits for nothing, in a queue where nothing is before it, and whose end nobody
-    /// looks at.
+    /// looks at. `followed`: another such is likely to come behind it in this batch.
     pub(crate) fn run_unseen(
         &mut self,
         id: EventId,
         queue: &Arc<Queue>,
         operation: Result<Operation, Status>,
+        followed: bool,
     ) {
         self.touch(queue);
-        let enqueued = operation.and_then(|operation| enqueue(queue, &operation, &WaitList::new()));
+        let untold = followed && !queue.unseen.is_nearly_full();
+        let enqueued = operation.and_then(|operation| {
+            match untold.then(|| launch_untold(queue, &operation)).flatten() {
+                Some(launched) => launched.map(|()| None),
+                None => enqueue(queue, &operation, &WaitList::new()).map(Some),
+            }
+        });
         match enqueued {
             Ok(event) => {
                 if queue.unseen.add(self.shared, id, event) {
@@ -151,7 +158,8 @@ impl<'a> Runner<'a> {
 
     // Has the session hear of what nobody has been asked to look at yet.
     fn cover(&mut self, queue: &Queue) {
-        if let Some(group) = queue.unseen.close(self.shared) {
+        let marker = || queue.native()?.marker(&WaitList::new());
+        if let Some(group) = queue.unseen.close(self.shared, marker) {
             self.shared.outbox.begin(1);
             watch(&group);
         }
@@ -277,6 +285,25 @@ pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Statu
         }
     }
     Ok(list)
+}
+
+// A launch without an event, where events are dear; none for anything else.
+fn launch_untold(queue: &Queue, operation: &Operation) -> Option<Result<(), Status>> {
+    let Operation::NdRange {
+        kernel,
+        arguments,
+        shape: Some(shape),
+        ..
+    } = operation
+    else {
+        return None;
+    };
+    let native = queue.native().ok().filter(|native| native.is_watched())?;
+    Some(bound(kernel).and_then(|bound| {
+        let mut bound = bound.lock();
+        arguments.bind(&mut bound)?;
+        native.nd_range_untold(&mut bound.kernel, shape)
+    }))
 }
 
 // Hands an operation other than a bulk transfer's to its native queue.

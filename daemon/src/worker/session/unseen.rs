@@ -4,7 +4,8 @@
 //! next command that somebody looks at. The client marks them, and here they take a shorter way: no node in the
 //! graph where nothing is before them in their in-order queue, no call back of the driver for each. They gather with their
 //! queue; the driver is asked to call back for the last of a group, of at most [`GROUP`] and at the end of
-//! each batch of commands, and then all of the group are told, each with its own status.
+//! each batch of commands, and then all of the group are told, each with its own status. Where the driver's events are
+//! dear (those that we must look at ourselves), launches with another behind them have none; they end as the next that has one.
 //!
 //! What it is not: it decides no order. Invariant: what was added is told: whoever adds to a queue closes its
 //! group before the thread goes on to something else.
@@ -13,7 +14,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use causeway_proto::command::Completion;
+use causeway_proto::command::command::Kind;
+use causeway_proto::command::{Command as WireCommand, Completion};
 use causeway_proto::id::EventId;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
@@ -27,25 +29,51 @@ const GROUP: usize = 64;
 
 /// The commands of one queue that nobody has been asked to look at yet, in their order.
 #[derive(Default)]
-pub(crate) struct Unseen(Mutex<Vec<(EventId, Event)>>);
+pub(crate) struct Unseen(Mutex<Vec<Gathered>>);
+
+/// A command and its native event, if it has one.
+type Gathered = (EventId, Option<Event>);
 
 impl Unseen {
     /// A command is in its native queue. Says whether the group is full.
-    pub(crate) fn add(&self, shared: &Shared, id: EventId, event: Event) -> bool {
+    pub(crate) fn add(&self, shared: &Shared, id: EventId, event: Option<Event>) -> bool {
         shared.unseen.fetch_add(1, Ordering::Relaxed);
         let mut commands = self.0.lock();
         commands.push((id, event));
         commands.len() >= GROUP
     }
 
-    /// What has gathered, to be listened for; the next command begins another group.
-    pub(crate) fn close(&self, shared: &Shared) -> Option<Arc<Group>> {
+    /// Whether the next command would be the last of its group.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.0.lock().len() + 1 >= GROUP
+    }
+
+    /// What has gathered, to be listened for; the next command begins another group. Should the last have no
+    /// event, `marker` makes one that comes after it; if it cannot, all end with its error, and the outbox hears of it.
+    pub(crate) fn close(
+        &self,
+        shared: &Shared,
+        marker: impl FnOnce() -> Result<Event, Status>,
+    ) -> Option<Arc<Group>> {
         let mut commands = self.0.lock();
-        let last = commands.pop()?;
+        let (last, event) = commands.pop()?;
         // The next group is likely to be as large.
         let room = Vec::with_capacity(commands.capacity().min(commands.len() + 1));
         let earlier = std::mem::replace(&mut *commands, room);
         drop(commands);
+        let last = match event.map_or_else(marker, Ok) {
+            Ok(event) => (last, event),
+            Err(status) => {
+                shared
+                    .unseen
+                    .fetch_sub(earlier.len() + 1, Ordering::Relaxed);
+                let ids = earlier.into_iter().map(|(id, _)| id).chain([last]);
+                for id in ids {
+                    shared.outbox.complete(ended(id, status), None);
+                }
+                return None;
+            }
+        };
         Some(Arc::new(Group {
             earlier,
             last,
@@ -57,7 +85,7 @@ impl Unseen {
 
 /// Commands of one in-order queue that are told together.
 pub(crate) struct Group {
-    earlier: Vec<(EventId, Event)>,
+    earlier: Vec<Gathered>,
     last: (EventId, Event),
     outbox: Arc<Outbox>,
     count: Arc<AtomicUsize>,
@@ -69,16 +97,32 @@ impl Listener for Group {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
-        let earlier = self.earlier.iter();
-        let mut completions: Vec<Completion> = earlier
-            .map(|(id, event)| ended(*id, event.failure().unwrap_or(Status::SUCCESS)))
-            .collect();
-        completions.push(ended(self.last.0, status));
+        // From the last to the first: who has no event ended as the one behind it.
+        let mut behind = status;
+        let mut completions = vec![ended(self.last.0, status)];
+        completions.extend(self.earlier.iter().rev().map(|(id, event)| {
+            if let Some(event) = event {
+                behind = event.failure().unwrap_or(Status::SUCCESS);
+            }
+            ended(*id, behind)
+        }));
+        completions.reverse();
         self.count.fetch_sub(completions.len(), Ordering::Relaxed);
         self.outbox.end(1);
         let outbox = Arc::clone(&self.outbox);
         outbox.complete_all(completions, self);
     }
+}
+
+/// Whether `behind` comes next after `command` in one queue, and nobody looks at the end of either.
+pub(crate) fn follows(command: &WireCommand, behind: &WireCommand) -> bool {
+    let unseen = |command: &WireCommand| match &command.kind {
+        Some(Kind::Enqueue(enqueue)) if enqueue.unseen && enqueue.wait.is_empty() => {
+            Some(enqueue.queue)
+        }
+        _ => None,
+    };
+    unseen(command).is_some_and(|queue| unseen(behind) == Some(queue))
 }
 
 /// What the client hears of such a command.
