@@ -39,7 +39,7 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let store = RedbStore::open(&settings.store)?;
-    let running = service::start(settings, Box::new(store)).await?;
+    let mut running = service::start(settings, Box::new(store)).await?;
     for address in &running.addresses {
         warn(settings, address);
     }
@@ -48,6 +48,7 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     let name = tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
+        () = running.failed() => return Err(CannotStart::Failed),
     };
     tracing::info!(signal = name, "shutting down");
     notify("STOPPING=1");

@@ -74,6 +74,8 @@ pub struct Caller {
     pub admin: bool,
     /// May join as a node.
     pub node: bool,
+    /// When what he has shown counts no more.
+    pub until: Option<Wall>,
 }
 
 /// Nobody is let in.
@@ -160,7 +162,10 @@ impl Directory {
             return Err(NotKnown::Expired);
         }
         let user = self.users.get(&row.user).ok_or(NotKnown::Token)?;
-        Ok(user.clone().into())
+        Ok(Caller {
+            until: row.expires,
+            ..user.clone().into()
+        })
     }
 
     /// Who has a certificate of this name, which was checked: he needs not be in the directory, and may
@@ -175,6 +180,7 @@ impl Directory {
                 groups: Vec::new(),
                 admin: false,
                 node: false,
+                until: None,
             },
         }
     }
@@ -219,6 +225,7 @@ impl From<User> for Caller {
             groups: user.groups,
             admin: user.admin,
             node: user.node,
+            until: None,
         }
     }
 }
@@ -269,6 +276,8 @@ mod tests {
         };
         assert_eq!(who(&directory, &one, 1000), Ok("ann".to_owned()));
         assert_eq!(who(&directory, &two, 99), Ok("ann".to_owned()));
+        let shown = directory.by_token(&two.hash(), Wall(0)).unwrap();
+        assert_eq!(shown.until, Some(Wall(100)));
         assert_eq!(who(&directory, &two, 100), Err(NotKnown::Expired));
         assert_eq!(who(&directory, &stranger, 0), Err(NotKnown::Token));
         directory.apply(IdentityChange::DeleteToken(TokenId("1".to_owned())));

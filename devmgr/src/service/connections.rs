@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tonic::transport::server::Connected;
 
 use super::gate::Peer;
+use super::watching::{FIRST_BYTE, Watching};
 use crate::settings::Settings;
 
 /// Connections that have not said yet what they are, in all and from one address.
@@ -57,7 +58,8 @@ enum NotServed {
     TooMany,
 }
 
-type Incoming = mpsc::Receiver<io::Result<Connection>>;
+/// What tonic is to serve.
+pub(super) type Incoming = mpsc::Receiver<io::Result<Connection>>;
 
 impl Connections {
     pub(super) fn new(settings: &Settings) -> Result<Connections, BadFile> {
@@ -76,52 +78,23 @@ impl Connections {
     }
 
     /// Accepts for as long as somebody takes what comes.
-    pub(super) fn accept(self, listeners: Vec<TcpListener>) -> Incoming {
+    pub(super) fn accept(self, listeners: Vec<TcpListener>, watching: Watching) -> Incoming {
         let (send, incoming) = mpsc::channel(64);
-        let connections = Arc::new(self);
+        let connections = Arc::new((self, watching));
         for listener in listeners {
             let (connections, send) = (Arc::clone(&connections), send.clone());
-            tokio::spawn(async move { connections.listen(listener, send).await });
+            tokio::spawn(async move { listen(&connections, listener, send).await });
         }
         incoming
     }
 
-    async fn listen(
-        self: Arc<Self>,
-        listener: TcpListener,
-        send: mpsc::Sender<io::Result<Connection>>,
-    ) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = send.closed() => return,
-            };
-            let (socket, address) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "accept");
-                    tokio::time::sleep(BREATHER).await;
-                    continue;
-                }
-            };
-            let Some(stranger) = self.strangers.admit(address.ip()) else {
-                tracing::debug!(%address, "too many connections that say nothing");
-                continue;
-            };
-            let (connections, send) = (Arc::clone(&self), send.clone());
-            tokio::spawn(async move {
-                let opened = tokio::time::timeout(WITHIN, connections.open(socket, address)).await;
-                drop(stranger);
-                match opened.unwrap_or(Err(NotServed::Silent)) {
-                    // It fails only when nobody is served any more.
-                    Ok(connection) => drop(send.send(Ok(connection)).await),
-                    Err(error) => tracing::debug!(%address, %error, "a connection was closed"),
-                }
-            });
-        }
-    }
-
-    async fn open(&self, socket: TcpStream, address: SocketAddr) -> Result<Connection, NotServed> {
+    /// What is to be served as gRPC; `None`: it was answered here.
+    async fn open(
+        &self,
+        socket: TcpStream,
+        address: SocketAddr,
+        watching: &Watching,
+    ) -> Result<Option<Connection>, NotServed> {
         let mut first = [0];
         if socket.peek(&mut first).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -136,14 +109,56 @@ impl Connections {
             }
             Some(_) => return Err(NotServed::Clear),
             None if speaks_tls => return Err(NotServed::TlsIsOff),
+            None if first[0] == FIRST_BYTE => {
+                watching.answer(socket).await?;
+                return Ok(None);
+            }
             None => (Io::Clear(socket), None),
         };
         let admitted = self.connected.admit(address.ip());
-        Ok(Connection {
+        Ok(Some(Connection {
             io,
             peer: Peer { address, certified },
             _permit: admitted.ok_or(NotServed::TooMany)?,
-        })
+        }))
+    }
+}
+
+/// Accepts for as long as somebody takes what comes.
+async fn listen(
+    shared: &Arc<(Connections, Watching)>,
+    listener: TcpListener,
+    send: mpsc::Sender<io::Result<Connection>>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = send.closed() => return,
+        };
+        let (socket, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "accept");
+                tokio::time::sleep(BREATHER).await;
+                continue;
+            }
+        };
+        let Some(stranger) = shared.0.strangers.admit(address.ip()) else {
+            tracing::debug!(%address, "too many connections that say nothing");
+            continue;
+        };
+        let (shared, send) = (Arc::clone(shared), send.clone());
+        tokio::spawn(async move {
+            let opened =
+                tokio::time::timeout(WITHIN, shared.0.open(socket, address, &shared.1)).await;
+            drop(stranger);
+            match opened.unwrap_or(Err(NotServed::Silent)) {
+                // It fails only when nobody is served any more.
+                Ok(Some(connection)) => drop(send.send(Ok(connection)).await),
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%address, %error, "a connection was closed"),
+            }
+        });
     }
 }
 

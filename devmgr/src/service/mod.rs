@@ -2,7 +2,8 @@
 //!
 //! - `owner`: the one task that has the state; `input`: what it is told; `book`: what it shows.
 //! - `connections`: from a listening socket to a conversation, with TLS or without.
-//! - `gate`: who calls. `nodes`, `leases`, `admin`: the services. `wire`: their words.
+//! - `gate`: who calls. `nodes`, `leases`, `admin`: the services, found by `routes`. `wire`: their words.
+//! - `watching`: `/healthz` and `/metrics`.
 //!
 //! What it is not: it decides nothing about leases; [`crate::lease`] does. Invariant: no task but the owner
 //! changes anything, and none of them is waited for by it.
@@ -16,6 +17,7 @@ mod leases;
 mod nodes;
 mod owner;
 mod routes;
+mod watching;
 mod wire;
 
 use std::fs::OpenOptions;
@@ -42,11 +44,12 @@ use crate::lease::{Event, Manager};
 use crate::settings::Settings;
 use crate::store::{Store, StoreError, Stored, Write};
 use book::Book;
-use connections::Connections;
+use connections::{Connections, Incoming};
 use gate::Gate;
 use input::Input;
 use owner::{Beginning, Clock, Health, INBOX, Owner};
 use routes::Routes;
+use watching::{Counters, Watching};
 
 /// A peer that vanished is noticed by a ping.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -61,7 +64,7 @@ const MAX_WORD: usize = 128 << 10;
 /// Who administrates a manager that has nobody else.
 const FIRST_ADMIN: &str = "admin";
 
-/// The manager cannot start.
+/// The manager cannot start, or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotStart {
     /// An address that cannot be listened on.
@@ -89,6 +92,9 @@ pub enum CannotStart {
         /// Why.
         error: std::io::Error,
     },
+    /// It served, and does no more.
+    #[error("it has failed, as the lines before tell; what is written is good for another start")]
+    Failed,
     /// Something of the system's.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -103,6 +109,13 @@ pub struct Running {
 }
 
 impl Running {
+    /// When it serves no more although nobody has stopped it: who waits for this is to end the process, so that
+    /// it is started anew from what is written.
+    pub async fn failed(&mut self) {
+        // What it failed of was told by the panic.
+        let _ = (&mut self.owner).await;
+    }
+
     /// Takes nothing any more, writes what is not written yet, and is done.
     pub async fn stop(self) {
         self.stop.send_replace(true);
@@ -122,14 +135,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     if settings.authenticate {
         first_admin(settings, store.as_mut(), &mut stored)?;
     }
-    let key = match &stored.signing_key {
-        Some(pkcs8) => LeaseKey::from_pkcs8(pkcs8.clone())?,
-        None => {
-            let key = LeaseKey::generate()?;
-            store.apply(&[Write::SigningKey(key.to_pkcs8().clone())])?;
-            key
-        }
-    };
+    let key = signing_key(store.as_mut(), &stored)?;
     let clock = Clock::start();
     let directory = Directory::new(stored.users, stored.tokens);
     let shared_directory = Arc::new(RwLock::new(Arc::new(directory.clone())));
@@ -140,7 +146,8 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
         nodes = book.nodes.len(),
         "store read"
     );
-    let (health, _) = watch::channel(Health::default());
+    let (health, healthy) = watch::channel(Health::default());
+    let counters = Arc::<Counters>::default();
     let owner = Owner::new(Beginning {
         manager: Manager::load(stored.rows, clock.calendar()),
         clock,
@@ -151,6 +158,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
         heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
         store,
         health,
+        counters: Arc::clone(&counters),
     });
     let (inbox, inputs) = mpsc::channel(INBOX);
     let (stop, stopping) = watch::channel(false);
@@ -163,12 +171,28 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
             .await;
     }
     let gate = Gate::new(settings.authenticate, shared_directory);
-    serve(settings, gate, inbox, connections, listeners, stopping);
+    let watching = Watching {
+        owner: inbox.clone(),
+        health: healthy,
+        counters,
+    };
+    let incoming = connections.accept(listeners, watching.clone());
+    serve(settings, gate, watching, incoming, stopping);
     Ok(Running {
         addresses,
         owner,
         stop,
     })
+}
+
+/// The one that leases were signed with before, or a new one.
+fn signing_key(store: &mut dyn Store, stored: &Stored) -> Result<LeaseKey, CannotStart> {
+    if let Some(pkcs8) = &stored.signing_key {
+        return Ok(LeaseKey::from_pkcs8(pkcs8.clone())?);
+    }
+    let key = LeaseKey::generate()?;
+    store.apply(&[Write::SigningKey(key.to_pkcs8().clone())])?;
+    Ok(key)
 }
 
 /// A manager that lets nobody in who has no token needs a first one.
@@ -235,11 +259,11 @@ async fn listen(
 fn serve(
     settings: &Settings,
     gate: Gate,
-    owner: mpsc::Sender<Input>,
-    connections: Connections,
-    listeners: Vec<TcpListener>,
+    watching: Watching,
+    incoming: Incoming,
     mut stopping: watch::Receiver<bool>,
 ) {
+    let owner = watching.owner.clone();
     let nodes = nodes::NodesService {
         gate: gate.clone(),
         owner: owner.clone(),
@@ -255,11 +279,11 @@ fn serve(
         owner,
         visible: settings.visible,
     };
-    let incoming = connections.accept(listeners);
     let routes = Routes {
         nodes: NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD),
         leases: LeasesServer::new(leases).max_decoding_message_size(MAX_WORD),
         admin: AdminServer::new(admin).max_decoding_message_size(MAX_WORD),
+        health: watching.grpc(),
     };
     let serving = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)

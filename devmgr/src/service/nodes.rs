@@ -25,6 +25,8 @@ use crate::lease::{Epoch, Event, GrantWord, Joined, Running};
 const OUTBOUND: usize = 4096;
 /// Addresses of one node.
 const MAX_ADDRESSES: usize = 32;
+/// Bytes of one of them: a name of the DNS and a port.
+const MAX_ADDRESS: usize = 260;
 
 /// See the module.
 pub(super) struct NodesService {
@@ -88,8 +90,11 @@ fn joined(hello: Hello) -> Result<Joined, Status> {
     version::check(hello.wire_version)
         .map_err(|mismatch| Status::failed_precondition(format!("causeway-devmgr: {mismatch}")))?;
     check_name(&hello.name).map_err(Status::invalid_argument)?;
-    if hello.addresses.len() > MAX_ADDRESSES {
-        return Err(Status::invalid_argument("too many addresses"));
+    let is_long = |address: &String| address.len() > MAX_ADDRESS;
+    if hello.addresses.len() > MAX_ADDRESSES || hello.addresses.iter().any(is_long) {
+        return Err(Status::invalid_argument(
+            "too many addresses, or too long ones",
+        ));
     }
     let running = hello.leases.iter().map(|of| {
         Ok(Running {

@@ -9,6 +9,8 @@ use causeway_proto::manager::nodes_server::{self, NodesServer};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
+use tonic_health::pb::health_server::{self, HealthServer};
+use tonic_health::server::HealthService;
 
 use super::admin::AdminService;
 use super::leases::LeasesService;
@@ -20,6 +22,7 @@ pub(super) struct Routes {
     pub(super) nodes: NodesServer<NodesService>,
     pub(super) leases: LeasesServer<LeasesService>,
     pub(super) admin: AdminServer<AdminService>,
+    pub(super) health: HealthServer<HealthService>,
 }
 
 impl Service<http::Request<Body>> for Routes {
@@ -41,6 +44,7 @@ impl Service<http::Request<Body>> for Routes {
             Some(nodes_server::SERVICE_NAME) => self.nodes.call(request),
             Some(leases_server::SERVICE_NAME) => self.leases.call(request),
             Some(admin_server::SERVICE_NAME) => self.admin.call(request),
+            Some(health_server::SERVICE_NAME) => self.health.call(request),
             _ => Box::pin(async {
                 let status = Status::unimplemented("the device manager has no such service");
                 Ok(status.into_http())

@@ -1,4 +1,5 @@
-//! Seen from outside: `/healthz` and `/metrics` over plain HTTP/1, for those who watch machines.
+//! Seen from outside, for those who watch machines: `/healthz` and `/metrics` over plain HTTP/1, and gRPC's
+//! health service.
 //!
 //! What it is not: a web server; one request a connection, answered and closed. Invariant: nothing of users
 //! is in it, only counts: it asks nobody who he is.
@@ -8,9 +9,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use causeway_proto::manager::leases_server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
 
 use super::book::Book;
 use super::input::Input;
@@ -63,11 +68,16 @@ impl Watching {
             }
         }
         let head = String::from_utf8_lossy(&head);
-        let path = head.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
+        let path = head
+            .strip_prefix("GET ")
+            .and_then(|rest| rest.split(' ').next());
         let (status, body) = match path {
             Some("/healthz") => self.health(),
             Some("/metrics") => self.metrics().await,
-            _ => ("404 Not Found", "there are /healthz and /metrics\n".to_owned()),
+            _ => (
+                "404 Not Found",
+                "there are /healthz and /metrics\n".to_owned(),
+            ),
         };
         let answer = format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -75,6 +85,30 @@ impl Watching {
         );
         socket.write_all(answer.as_bytes()).await?;
         socket.shutdown().await
+    }
+
+    /// gRPC's health service, which follows.
+    pub(super) fn grpc(&self) -> HealthServer<HealthService> {
+        let reporter = HealthReporter::new();
+        let service = HealthService::from_health_reporter(reporter.clone());
+        let mut health = self.health.clone();
+        tokio::spawn(async move {
+            loop {
+                let is_serving = health.borrow_and_update().problem.is_none();
+                let status = if is_serving {
+                    ServingStatus::Serving
+                } else {
+                    ServingStatus::NotServing
+                };
+                for name in ["", leases_server::SERVICE_NAME] {
+                    reporter.set_service_status(name, status).await;
+                }
+                if health.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        HealthServer::new(service)
     }
 
     fn health(&self) -> (&'static str, String) {
@@ -95,10 +129,26 @@ impl Watching {
         let counters = &self.counters;
         for (name, help, counter) in [
             ("requests_total", "Requests for devices", &counters.requests),
-            ("grants_total", "Leases and reservations granted", &counters.granted),
-            ("leases_ended_total", "Leases and requests that are over", &counters.ended),
-            ("commits_total", "Transactions of the store", &counters.commits),
-            ("commits_failed_total", "Failed transactions", &counters.failed_commits),
+            (
+                "grants_total",
+                "Leases and reservations granted",
+                &counters.granted,
+            ),
+            (
+                "leases_ended_total",
+                "Leases and requests that are over",
+                &counters.ended,
+            ),
+            (
+                "commits_total",
+                "Transactions of the store",
+                &counters.commits,
+            ),
+            (
+                "commits_failed_total",
+                "Failed transactions",
+                &counters.failed_commits,
+            ),
         ] {
             let value = counter.load(Ordering::Relaxed);
             line(&mut text, name, "counter", help, value);
@@ -117,12 +167,20 @@ fn gauges(book: &Book) -> String {
     let mut text = String::new();
     for (name, help, value) in [
         ("nodes", "Nodes that are known", book.nodes.len()),
-        ("nodes_connected", "Nodes that are connected", book.connected.len()),
+        (
+            "nodes_connected",
+            "Nodes that are connected",
+            book.connected.len(),
+        ),
         ("devices", "Devices of connected nodes", devices),
         ("units", "Their units: devices, or shares of them", units),
         ("units_leased", "Units in leases and reservations", leased),
         ("leases", "Leases and reservations", book.leases.len()),
-        ("requests_waiting", "Requests in the queue", book.waiting.len()),
+        (
+            "requests_waiting",
+            "Requests in the queue",
+            book.waiting.len(),
+        ),
     ] {
         line(&mut text, name, "gauge", help, value as u64);
     }

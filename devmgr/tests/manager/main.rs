@@ -1,6 +1,7 @@
 //! `causeway-devmgr` as others meet it: its process, its port, its store. Nodes are played by
 //! [`node::FakeNode`], which speaks the real wire and watches that nothing is granted twice.
 
+mod encrypted;
 mod ending;
 mod granting;
 mod node;
@@ -11,3 +12,4 @@ mod restarts;
 mod samples;
 mod store_failure;
 mod strangers;
+mod watching;

@@ -8,6 +8,7 @@ use tonic::Code;
 
 use super::node::FakeNode;
 use super::process::{Client, Who, request, waiting};
+use super::watching::get;
 
 /// A manager in this process, whose store has a switch.
 async fn start() -> (Running, Failing) {
@@ -45,6 +46,8 @@ async fn nothing_is_granted_and_nothing_is_lost() {
         assert_eq!(refusal(&mut ann).await, RefusalCode::Store);
     }
     ann.renew(&held.lease_id).await.unwrap();
+    let health = get(address, "/healthz").await;
+    assert!(health.starts_with("HTTP/1.1 503 "), "{health}");
     let status = ann.release(&held.lease_id).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("store"), "{status}");

@@ -9,6 +9,7 @@ use causeway_proto::manager::{Granted as SignedGrant, ToNode, Welcome, to_node};
 use causeway_proto::version::WireVersion;
 
 use super::super::input::{Answer, News};
+use super::super::watching::Counters;
 use super::super::wire;
 use super::Owner;
 use super::work::{Effect, Work};
@@ -72,6 +73,7 @@ impl Owner {
                 user,
                 reason,
             } => {
+                Counters::count(&self.counters.ended);
                 tracing::info!(?lease, %user, %reason, "lease ended");
                 self.tell(lease, Outcome::Ended(reason));
             }
@@ -105,6 +107,7 @@ impl Owner {
 
     fn tell(&mut self, lease: LeaseId, outcome: Outcome) {
         if let Outcome::Leased(granted) | Outcome::Reserved(granted) = &outcome {
+            Counters::count(&self.counters.granted);
             tracing::info!(
                 ?lease,
                 reserved = matches!(outcome, Outcome::Reserved(_)),

@@ -12,6 +12,7 @@ mod work;
 mod writing;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_proto::control::Client;
@@ -24,6 +25,7 @@ use super::gate::{SharedDirectory, wall_now};
 use super::input::{
     Answer, Ask, ConnectionId, Input, News, NodeLink, NotWritten, Reply, Watcher, Wish,
 };
+use super::watching::Counters;
 use crate::identity::{Directory, IdentityChange};
 use crate::inventory::NodeId;
 use crate::lease::{
@@ -50,6 +52,7 @@ pub(crate) struct Owner {
     links: HashMap<NodeId, NodeLink>,
     watchers: HashMap<LeaseId, Watcher>,
     writing: Writing,
+    counters: Arc<Counters>,
     /// Nodes that do not read what they are sent.
     cut_off: Vec<(ConnectionId, NodeId)>,
 }
@@ -65,6 +68,7 @@ pub(crate) struct Beginning {
     pub(crate) heartbeat: (Duration, Duration),
     pub(crate) store: Box<dyn Store>,
     pub(crate) health: watch::Sender<Health>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// Whether the manager can do its work.
@@ -122,6 +126,7 @@ impl Owner {
             links: HashMap::new(),
             watchers: HashMap::new(),
             writing: Writing::new(beginning.store, beginning.health),
+            counters: beginning.counters,
             cut_off: Vec::new(),
         }
     }
@@ -255,6 +260,7 @@ impl Owner {
             watcher.tell(News::NotWritten(problem));
             return;
         }
+        Counters::count(&self.counters.requests);
         let lease = request.lease;
         let mut step = self
             .manager

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::super::input::{News, NotWritten};
+use super::super::watching::Counters;
 use super::work::{Effect, Work};
 use super::{Health, Owner};
 use crate::lease::{Action, Event, Outcome};
@@ -133,8 +134,12 @@ impl Owner {
         }
         if !self.writing.unwritten.is_empty() {
             match self.writing.write().await {
-                Ok(written) => written.into_iter().for_each(|write| self.note(write)),
+                Ok(written) => {
+                    Counters::count(&self.counters.commits);
+                    written.into_iter().for_each(|write| self.note(write));
+                }
                 Err(error) => {
+                    Counters::count(&self.counters.failed_commits);
                     self.writing.fail(&error);
                     self.refuse_what_waits();
                     return;

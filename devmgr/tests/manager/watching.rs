@@ -1,0 +1,57 @@
+//! What those see who watch machines.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::node::FakeNode;
+use super::process::{AT_MOST, Manager, channel, request};
+
+/// The whole answer.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: manager\r\n\r\n");
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let read = tokio::time::timeout(AT_MOST, socket.read_to_string(&mut answer)).await;
+    read.expect("an answer in time").unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn health_and_counts_are_told_to_everyone_and_names_to_nobody() {
+    let manager = Manager::start();
+    let _node = FakeNode::start(manager.address, 1, 2);
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    ann.granted(request("1")).await;
+    let health = get(manager.address, "/healthz").await;
+    assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.ends_with("\r\n\r\nok\n"));
+    let metrics = get(manager.address, "/metrics").await;
+    for line in [
+        "causeway_manager_serving 1",
+        "causeway_manager_nodes_connected 1",
+        "causeway_manager_units 2",
+        "causeway_manager_units_leased 1",
+        "causeway_manager_grants_total 1",
+    ] {
+        assert!(metrics.lines().any(|of| of == line), "{line}: {metrics}");
+    }
+    assert!(!metrics.contains("ann") && !metrics.contains("node1"));
+    assert!(get(manager.address, "/").await.starts_with("HTTP/1.1 404 "));
+}
+
+#[tokio::test]
+async fn load_balancers_ask_as_they_ask_everyone() {
+    let manager = Manager::start();
+    let mut health = HealthClient::new(channel(manager.address).await);
+    let request = HealthCheckRequest {
+        service: String::new(),
+    };
+    let status = health.check(request).await.unwrap().into_inner().status;
+    assert_eq!(status, ServingStatus::Serving as i32);
+}
