@@ -27,7 +27,9 @@ use crate::build_cache::Key;
 use crate::config::SessionLimits;
 
 /// Bytes of the longest message.
-pub const MAX_MESSAGE: usize = 2048;
+pub const MAX_MESSAGE: usize = 4096;
+/// Leased devices that an assignment has room for.
+pub const MAX_LEASED: usize = 64;
 
 const ASSIGN: u8 = 1;
 const CONNECTION: u8 = 2;
@@ -37,6 +39,20 @@ const LOOK_UP: u8 = 5;
 const LEARN: u8 = 6;
 const REFUSED: u8 = 7;
 const OUTDATED: u8 = 8;
+
+/// A device that a session may use.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Leased {
+    /// The platform's index.
+    #[prost(uint32, tag = "1")]
+    pub platform: u32,
+    /// The device's index in it.
+    #[prost(uint32, tag = "2")]
+    pub device: u32,
+    /// Bytes that may be allocated on it; 0: the device's own limit.
+    #[prost(uint64, tag = "3")]
+    pub memory: u64,
+}
 
 /// The session that a worker is to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +77,8 @@ pub struct Assignment {
     pub build_cache: bool,
     /// What the session's connections are secured with; none where they are in the clear.
     pub certificate: Option<SessionCertificate>,
+    /// The devices that it may use, at most [`MAX_LEASED`]; `None`: all.
+    pub leased: Option<Vec<Leased>>,
 }
 
 /// From the supervisor.
@@ -313,6 +331,10 @@ struct Encoded {
     certificate: Vec<u8>,
     #[prost(bytes = "vec", tag = "15")]
     key: Vec<u8>,
+    #[prost(bool, tag = "16")]
+    is_leased: bool,
+    #[prost(message, repeated, tag = "17")]
+    leased: Vec<Leased>,
 }
 
 impl From<&Assignment> for Encoded {
@@ -340,6 +362,8 @@ impl From<&Assignment> for Encoded {
                 .certificate
                 .as_ref()
                 .map_or_else(Vec::new, |of| of.key.reveal().to_vec()),
+            is_leased: from.leased.is_some(),
+            leased: from.leased.clone().unwrap_or_default(),
         }
     }
 }
@@ -366,6 +390,7 @@ impl Encoded {
                 certificate: self.certificate.clone(),
                 key: Secret::new(self.key.clone()),
             }),
+            leased: self.is_leased.then(|| self.leased.clone()),
         })
     }
 }
@@ -397,6 +422,14 @@ mod tests {
                 certificate: vec![7; 400],
                 key: Secret::new([8; 140]),
             }),
+            leased: Some(vec![
+                Leased {
+                    platform: u32::MAX,
+                    device: u32::MAX,
+                    memory: u64::MAX,
+                };
+                MAX_LEASED
+            ]),
         }
     }
 

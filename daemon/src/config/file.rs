@@ -51,6 +51,12 @@ pub struct Table {
     /// `[auth]`.
     #[serde(default)]
     pub auth: Auth,
+    /// `[manager]`.
+    #[serde(default)]
+    pub manager: Manager,
+    /// `[[shares]]`.
+    #[serde(default)]
+    pub shares: Vec<Share>,
 }
 
 /// Who this node is, and who signs its clients' certificates: files in PEM.
@@ -71,6 +77,34 @@ pub struct Tls {
 pub struct Auth {
     /// The file of tokens' digests.
     pub tokens: Option<PathBuf>,
+}
+
+/// The device manager that gives this node out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manager {
+    /// Its addresses, `HOST` or `HOST:PORT`.
+    pub address: Option<Vec<Spanned<String>>>,
+    /// The CA of its certificate.
+    pub ca: Option<PathBuf>,
+    /// This node's token.
+    pub token_file: Option<PathBuf>,
+    /// This node's certificate.
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+}
+
+/// A device that is offered as several.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Its name, or `PLATFORM.DEVICE`.
+    pub device: Spanned<String>,
+    /// As so many.
+    pub count: Spanned<u32>,
+    /// Bytes of memory of each; the device's, divided, otherwise.
+    pub memory: Option<u64>,
 }
 
 /// What clients may have.

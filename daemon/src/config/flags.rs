@@ -40,6 +40,26 @@ pub struct Flags {
     /// Let in who says a token of this file: a line each, SHA256 USER and, if it is to end, the day
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
+    /// Serve what this device manager leases, and nothing else; HOST or HOST:PORT (may be given several times: its
+    /// other addresses)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub manager: Vec<String>,
+
+    /// The CA whose certificate the device manager has to show (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub manager_ca: Option<PathBuf>,
+
+    /// The token that this node says to the device manager; others must not be able to read it
+    #[arg(long, value_name = "FILE")]
+    pub manager_token_file: Option<PathBuf>,
+
+    /// The certificate that this node shows to the device manager (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub manager_certificate: Option<PathBuf>,
+
+    /// Its key (PEM); others must not be able to read it
+    #[arg(long, value_name = "FILE")]
+    pub manager_key: Option<PathBuf>,
 
     /// The node's name, as tools show it [default: the host name]
     #[arg(long, value_name = "NAME")]

@@ -7,6 +7,7 @@
 mod address;
 pub mod file;
 pub mod flags;
+mod managed;
 mod sandbox;
 mod security;
 mod settings;
@@ -14,6 +15,7 @@ mod settings;
 pub use address::{Advertised, BadAdvertised, parse_advertised};
 pub use file::ConfigFile;
 pub use flags::Flags;
+pub use managed::{BadManager, ManagerAddress, ManagerSettings, ShareSettings, SharedWhich};
 pub use sandbox::{DriverCaches, Groups, SandboxSettings, WorkerUser};
 pub use security::{BadSecurity, Security};
 pub use settings::{

@@ -14,6 +14,7 @@ use toml::Spanned;
 use super::address::{Advertised, BadAdvertised, parse_advertised};
 use super::file::{self, ConfigFile};
 use super::flags::Flags;
+use super::managed::{self, BadManager, ManagerSettings, ShareSettings};
 use super::sandbox::{self, SandboxSettings, WorkerUser};
 use super::security::{BadSecurity, Security};
 
@@ -46,6 +47,10 @@ pub struct Settings {
     pub sandbox: SandboxSettings,
     /// Whose they are.
     pub worker_user: WorkerUser,
+    /// The device manager that gives this node out, if one does.
+    pub manager: Option<ManagerSettings>,
+    /// Devices that are offered as several.
+    pub shares: Vec<ShareSettings>,
 }
 
 /// What clients may have.
@@ -153,6 +158,9 @@ pub enum BadSettings {
     /// TLS and authentication.
     #[error(transparent)]
     Security(#[from] BadSecurity),
+    /// The device manager.
+    #[error(transparent)]
+    Manager(#[from] BadManager),
     /// A flag's number.
     #[error("{flag}: {problem}")]
     Flag {
@@ -191,11 +199,12 @@ impl Settings {
     /// As there.
     pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
         let table = &file.table;
+        let insecure = flags.insecure || table.insecure.unwrap_or(false);
         let sessions = sessions(flags, file)?;
         let settings = Settings {
             listen: listen(flags, file)?,
             advertise: advertise(flags, file)?,
-            insecure: flags.insecure || table.insecure.unwrap_or(false),
+            insecure,
             security: Security::load(flags, file)?,
             name: flags
                 .name
@@ -217,6 +226,8 @@ impl Settings {
             build_cache: build_cache(flags, file),
             sandbox: sandbox::sandbox(flags, file)?,
             worker_user: sandbox::worker_user(file, sessions.processes())?,
+            manager: managed::manager(flags, file, insecure)?,
+            shares: managed::shares(file)?,
         };
         for address in &settings.listen {
             settings.check_exposure(address)?;
@@ -239,7 +250,9 @@ impl Settings {
     /// Whether others than this machine's users can use the node at this address without a name.
     #[must_use]
     pub fn exposes(&self, address: &SocketAddr) -> bool {
-        !is_loopback(address) && !self.security.is_complete()
+        // A managed node asks for a lease, which is a name.
+        let is_secured = self.manager.is_some() && self.security.tls.is_some();
+        !is_loopback(address) && !self.security.is_complete() && !is_secured
     }
 }
 

@@ -16,6 +16,7 @@ mod compiling;
 mod drivers;
 mod inventory;
 mod listen;
+mod managed;
 mod node_service;
 mod opening;
 mod peers;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_lane::Place;
+use causeway_proto::control::Inventory;
 use causeway_serving::admission::{self, Admission};
 use tokio::net::{TcpListener, UnixListener};
 
@@ -38,6 +40,7 @@ use crate::sys;
 use builds::Builds;
 use cells::{Cells, NoCells};
 use inventory::InventoryCache;
+use managed::Managed;
 use process::Processes;
 use workers::Workers;
 
@@ -70,8 +73,8 @@ struct Supervisor {
     addresses: Vec<SocketAddr>,
     /// Where it listens for lanes through shared memory.
     place: Option<Place>,
-    /// Random for each daemon: clones of a machine share every stable identity, and two nodes taken for
-    /// one would lose one's devices.
+    /// Random for each daemon, because clones of a machine share every stable identity, and two nodes taken for
+    /// one would lose one's devices; of a managed node kept with care.
     uuid: uuid::Uuid,
     started: Instant,
     /// Connections that have not said yet what they are.
@@ -80,6 +83,8 @@ struct Supervisor {
     control: Admission,
     inventory: InventoryCache,
     workers: Workers,
+    /// On a node that a device manager gives out.
+    managed: Option<Managed>,
 }
 
 /// Serves until told to stop.
@@ -94,7 +99,11 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         .iter()
         .map(TcpListener::local_addr)
         .collect::<Result<Vec<_>, _>>()?;
-    let uuid = uuid::Uuid::new_v4();
+    // The lock on the identity lasts as long as the daemon.
+    let (uuid, _identity) = match &settings.manager {
+        Some(manager) => managed::node_uuid(manager.folder.as_deref()),
+        None => (uuid::Uuid::new_v4(), None),
+    };
     let (place, local) = listen::place(&uuid).unzip();
     let strangers = !addresses.iter().all(causeway_serving::is_loopback);
     let cells = Cells::open(settings.sandbox.clone(), &settings.worker_user, strangers)?;
@@ -105,6 +114,18 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         &processes,
     )
     .unzip();
+    let workers = Workers::new(
+        settings.sessions,
+        settings.heartbeat,
+        settings.inventory.probe_time_limit,
+        builds,
+        processes.clone(),
+        settings.security.tls.is_some(),
+    );
+    let managed = settings.manager.clone().map(|manager| {
+        let shares = settings.shares.clone();
+        Managed::new(manager, shares, *uuid.as_bytes(), workers.clone())
+    });
     let supervisor = Arc::new(Supervisor {
         addresses,
         place,
@@ -115,15 +136,9 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
             settings.handshakes.control,
             settings.handshakes.control_per_peer,
         ),
-        inventory: InventoryCache::new(settings.inventory, processes.clone()),
-        workers: Workers::new(
-            settings.sessions,
-            settings.heartbeat,
-            settings.inventory.probe_time_limit,
-            builds,
-            processes,
-            settings.security.tls.is_some(),
-        ),
+        inventory: InventoryCache::new(settings.inventory, processes),
+        workers,
+        managed,
         settings,
     });
     serve(&supervisor, listeners, local)?;
@@ -160,6 +175,10 @@ fn serve(
             // Not before: a client waits a second for a node's devices, drivers may load for longer.
             listen::announce(&supervisor.addresses);
             causeway_serving::notify("READY=1");
+            if let Some(managed) = &supervisor.managed {
+                tokio::spawn(managed.clone().watch());
+                tokio::spawn(managed::join(Arc::clone(&supervisor), managed.clone()));
+            }
         }
     });
     Ok(())
@@ -179,6 +198,20 @@ impl Supervisor {
                 Vec::new()
             })
         })
+    }
+
+    /// All that is said of this node.
+    fn told(&self, known: &inventory::Known) -> Inventory {
+        Inventory {
+            node_uuid: self.uuid.as_bytes().to_vec().into(),
+            node_name: self.settings.name.clone(),
+            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+            peer_addresses: self.peer_addresses(),
+            remarks: node_service::exposed(self)
+                .chain(known.inventory.remarks.clone())
+                .collect(),
+            ..known.inventory.clone()
+        }
     }
 
     /// The inventory as it is now. Spare workers that have listed what is no longer so are replaced.

@@ -20,7 +20,9 @@ use tonic::{Request, Response, Status};
 use super::Supervisor;
 use super::admission::Permit;
 use super::authentication::{User, authenticate};
+use super::managed::{Managed, NoLease, Place};
 use super::workers::NotOpened;
+use crate::handover::Leased;
 use crate::held::Held;
 
 /// Where accepted connections that speak HTTP/2 go.
@@ -68,16 +70,13 @@ impl Node for NodeService {
         &self,
         request: Request<GetInventoryRequest>,
     ) -> Result<Response<Inventory>, Status> {
-        authenticate(&self.0.settings.security, &request)?;
+        let user = authenticate(&self.0.settings.security, &request)?;
         self.check_version(request.get_ref().wire_version)?;
         let known = self.0.current_inventory().await;
-        Ok(Response::new(Inventory {
-            node_uuid: self.0.uuid.as_bytes().to_vec().into(),
-            node_name: self.0.settings.name.clone(),
-            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
-            peer_addresses: self.0.peer_addresses(),
-            remarks: self.remarks(&known.inventory),
-            ..known.inventory.clone()
+        let inventory = self.0.told(&known);
+        Ok(Response::new(match &self.0.managed {
+            None => inventory,
+            Some(managed) => managed.shown(inventory, &request.get_ref().credential, &user),
         }))
     }
 
@@ -94,12 +93,16 @@ impl Node for NodeService {
                 "the node's devices have changed since its inventory was read; read it again",
             ));
         }
-        let opened = self.0.workers.open().map_err(|error| match error {
+        let lease = self.lease(&request.credential, &user)?;
+        let opened = self.0.workers.open(lease).map_err(|error| match error {
             NotOpened::Draining => Status::unavailable(error.to_string()),
             NotOpened::Full(_) | NotOpened::NoWorker(_) => {
                 Status::resource_exhausted(error.to_string())
             }
         })?;
+        if let (Some(managed), Some(place)) = (&self.0.managed, opened.place) {
+            managed.opened(place);
+        }
         log_client(opened.id, &user, request.client);
         let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
         let heartbeat = self.0.settings.heartbeat;
@@ -154,7 +157,7 @@ impl Node for NodeService {
             sessions: count(counts.sessions),
             session_limit: self.0.settings.sessions.limit,
             spare_workers: count(counts.spares),
-            draining: counts.draining,
+            draining: counts.draining || self.0.managed.as_ref().is_some_and(Managed::is_draining),
             problems: exposed(&self.0)
                 .chain(known.inventory.problems.clone())
                 .collect(),
@@ -163,8 +166,22 @@ impl Node for NodeService {
 }
 
 impl NodeService {
-    fn remarks(&self, known: &Inventory) -> Vec<String> {
-        exposed(&self.0).chain(known.remarks.clone()).collect()
+    /// On a managed node, the place in a lease that the credential is good for.
+    fn lease(
+        &self,
+        credential: &[u8],
+        user: &User,
+    ) -> Result<Option<(Place, Vec<Leased>)>, Status> {
+        let Some(managed) = &self.0.managed else {
+            return Ok(None);
+        };
+        managed.admit(credential, user).map(Some).map_err(|error| {
+            tracing::info!(%error, "a session was not admitted");
+            match error {
+                NoLease::NoManager => Status::unavailable(error.to_string()),
+                _ => Status::permission_denied(error.to_string()),
+            }
+        })
     }
 
     fn check_version(&self, theirs: u32) -> Result<(), Status> {
@@ -175,7 +192,8 @@ impl NodeService {
     }
 }
 
-fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> {
+/// What is said of a node that is open to everybody.
+pub(super) fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> {
     let exposed = supervisor.is_exposed();
     exposed.then(|| EXPOSED.to_owned()).into_iter()
 }

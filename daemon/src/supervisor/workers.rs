@@ -17,10 +17,11 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
+use super::managed::{Place, PlaceNumber};
 use super::process::{self, Processes};
 use super::worker::{Asked, Worker};
 use crate::config::{Heartbeat, SessionSettings};
-use crate::handover::{Assignment, ToWorker};
+use crate::handover::{Assignment, Leased, ToWorker};
 
 /// After a spare worker died on its own: its driver would do it again.
 const SPARE_BACKOFF: Duration = Duration::from_secs(10);
@@ -60,6 +61,8 @@ struct State {
 struct Served {
     worker: Arc<Worker>,
     secret: SessionSecret,
+    /// In a lease, on a managed node.
+    place: Option<Place>,
 }
 
 /// A session that was opened.
@@ -68,6 +71,8 @@ pub(super) struct Opened {
     pub(super) secret: SessionSecret,
     /// Of its certificate, if its connections are secured.
     pub(super) fingerprint: Option<Fingerprint>,
+    /// In a lease, on a managed node.
+    pub(super) place: Option<PlaceNumber>,
 }
 
 /// A session was not opened.
@@ -150,11 +155,13 @@ impl Workers {
         self.replenish();
     }
 
-    /// Gives a new session a worker.
+    /// Gives a new session a worker; on a managed node with a place in a lease, and its devices.
     ///
     /// # Errors
     /// [`NotOpened`].
-    pub(super) fn open(&self) -> Result<Opened, NotOpened> {
+    pub(super) fn open(&self, lease: Option<(Place, Vec<Leased>)>) -> Result<Opened, NotOpened> {
+        let (place, leased) = lease.unzip();
+        let number = place.as_ref().map(Place::number);
         let certificate = self.certificate()?;
         let fingerprint = certificate.as_ref().map(SessionCertificate::fingerprint);
         let opened = {
@@ -165,19 +172,22 @@ impl Workers {
             if state.sessions.len() >= self.0.sessions.limit as usize {
                 return Err(NotOpened::Full(self.0.sessions.limit));
             }
-            let assignment = self.assignment(certificate);
+            let mut assignment = self.assignment(certificate);
+            assignment.leased = leased;
             let worker = self.assign(&mut state, &assignment)?;
             tracing::info!(session = ?assignment.id, worker = worker.serial, "session opened");
             let Assignment { id, secret, .. } = assignment;
             let served = Served {
                 worker,
                 secret: secret.clone(),
+                place,
             };
             state.sessions.insert(id, served);
             Opened {
                 id,
                 secret,
                 fingerprint,
+                place: number,
             }
         };
         self.replenish_after(REPLACE_AFTER);
@@ -244,6 +254,19 @@ impl Workers {
         }
     }
 
+    /// Tells the workers of the sessions that have these places in leases to leave.
+    pub(super) fn end_places(&self, places: &[PlaceNumber]) {
+        if places.is_empty() {
+            return;
+        }
+        for served in self.0.state.lock().sessions.values() {
+            let number = served.place.as_ref().map(Place::number);
+            if number.is_some_and(|number| places.contains(&number)) {
+                served.worker.end();
+            }
+        }
+    }
+
     /// Tells every worker to leave.
     pub(super) fn end_all(&self) {
         for worker in self.0.state.lock().alive.values() {
@@ -302,6 +325,7 @@ impl Workers {
             heartbeat_limit: heartbeat.limit,
             build_cache: self.0.builds.is_some(),
             certificate,
+            leased: None,
         }
     }
 
@@ -343,7 +367,8 @@ impl Workers {
 
     /// Takes a worker that has ended off every list.
     fn reap(&self, worker: &Worker, status: std::io::Result<ExitStatus>) {
-        let (session, was_spare) = {
+        // Its place in a lease is given up when the table is not locked.
+        let (session, _served, was_spare) = {
             let mut state = self.0.state.lock();
             state.alive.remove(&worker.serial);
             let spares = state.spares.len();
@@ -353,10 +378,8 @@ impl Workers {
                 .iter()
                 .find(|(_, served)| served.worker.serial == worker.serial)
                 .map(|(id, _)| *id);
-            if let Some(id) = session {
-                state.sessions.remove(&id);
-            }
-            (session, state.spares.len() < spares)
+            let served = session.and_then(|id| state.sessions.remove(&id));
+            (session, served, state.spares.len() < spares)
         };
         log_end(worker, session, status);
         if was_spare {

@@ -13,6 +13,7 @@ use causeway_security::Line;
 
 use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
+use crate::handover::Leased;
 
 /// A proved connection, by what it is for.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct SessionStart {
     pub id: SessionId,
     /// What the supervisor allows it.
     pub limits: SessionLimits,
+    /// The devices that it may use; `None`: all.
+    pub leased: Option<Vec<Leased>>,
     /// The way to the daemon's build cache, if it may be used.
     pub builds: Option<Arc<Client>>,
 }

@@ -38,6 +38,15 @@ impl Daemon {
 
     /// The same at another address than other daemons.
     pub fn fake_on(listen: &str, settings: &str) -> Daemon {
+        Daemon::run_fake(listen, settings, &[], &[])
+    }
+
+    /// The same with arguments and environment.
+    pub fn fake_with(settings: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
+        Daemon::run_fake(LOOPBACK, settings, arguments, environment)
+    }
+
+    fn run_fake(listen: &str, settings: &str, arguments: &[&str], more: &[(&str, &str)]) -> Daemon {
         // Cargo puts the driver beside the test programs.
         let library = std::env::current_exe()
             .unwrap()
@@ -45,11 +54,12 @@ impl Daemon {
         assert!(library.exists(), "{library:?}");
         let vendors = tempfile::tempdir().unwrap();
         std::fs::write(vendors.path().join("fake.icd"), library.to_str().unwrap()).unwrap();
-        let environment = [
+        let mut environment = vec![
             ("OCL_ICD_VENDORS", vendors.path().to_str().unwrap()),
             ("FAKE_OPENCL_CONFIG", settings),
         ];
-        let mut daemon = Daemon::run(listen, &[], &environment);
+        environment.extend(more);
+        let mut daemon = Daemon::run(listen, arguments, &environment);
         daemon.vendors = Some(vendors);
         daemon
     }
@@ -105,13 +115,18 @@ impl Daemon {
     }
 
     pub fn inventory(&self) -> Inventory {
+        self.inventory_for(&[])
+    }
+
+    /// As who shows this credential sees it.
+    pub fn inventory_for(&self, credential: &[u8]) -> Inventory {
         block_on(async {
             let mut node = NodeClient::connect(format!("http://{}", self.address))
                 .await
                 .unwrap();
             let request = GetInventoryRequest {
                 wire_version: WireVersion::CURRENT.number().into(),
-                ..GetInventoryRequest::default()
+                credential: credential.to_vec().into(),
             };
             node.get_inventory(request).await.unwrap().into_inner()
         })

@@ -8,6 +8,7 @@ pub mod cached;
 pub mod cutter;
 mod daemon;
 mod links;
+pub mod manager;
 pub mod site;
 pub mod spin;
 mod wire;
@@ -65,6 +66,11 @@ pub struct Session {
 
 impl Session {
     pub fn open(daemon: &Daemon) -> Session {
+        Session::try_open(daemon, &[]).unwrap()
+    }
+
+    /// With a lease's credential.
+    pub fn try_open(daemon: &Daemon, credential: &[u8]) -> Result<Session, tonic::Status> {
         let inventory = daemon.inventory();
         let reply = block_on(async {
             let mut node = NodeClient::connect(format!("http://{}", daemon.address))
@@ -78,14 +84,15 @@ impl Session {
                     program: "test".into(),
                     ..Who::default()
                 }),
-                ..OpenSessionRequest::default()
+                credential: Bytes::copy_from_slice(credential),
             };
-            node.open_session(request).await.unwrap().into_inner()
-        });
+            node.open_session(request).await
+        })?
+        .into_inner();
         let id = SessionId(reply.session_id.as_ref().try_into().unwrap());
         let secret = SessionSecret(reply.session_secret.as_ref().try_into().unwrap());
         let commands = connect(&daemon.address, id, &secret, Purpose::Commands, 0);
-        Session {
+        Ok(Session {
             daemon: daemon.child.id(),
             address: daemon.address.clone(),
             id,
@@ -94,7 +101,7 @@ impl Session {
             commands,
             next: 1,
             heard: Heard::default(),
-        }
+        })
     }
 
     pub fn id(&self) -> SessionId {

@@ -209,6 +209,10 @@ fn told_by(inventory: &Inventory) -> Vec<Told> {
     for (number, platform) in (0..).zip(&inventory.platforms) {
         let platform_info: Arc<Answers> = Arc::new(answers(&platform.info));
         for (index, device) in (0..).zip(&platform.devices) {
+            // Not shown to us, but it has its place.
+            if device.info.is_empty() {
+                continue;
+            }
             all.push(Told {
                 platform: PlatformIndex(number),
                 index: DeviceIndex(index),

@@ -44,7 +44,8 @@ pub struct Platform {
     #[prost(message, repeated, tag = "2")]
     pub devices: ::prost::alloc::vec::Vec<Device>,
 }
-/// A native root device; its index in Platform.devices names it on the wire.
+/// A native root device; its index in Platform.devices names it on the wire. One without any info is not shown
+/// to the caller, and only keeps its place.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Device {

@@ -118,6 +118,7 @@ fn run_session(
     let Some(start) = stage.assignment().map(|assignment| SessionStart {
         id: assignment.id,
         limits: assignment.limits,
+        leased: assignment.leased.clone(),
         builds: Some(builds),
     }) else {
         return Ending::SupervisorGone;

@@ -259,6 +259,7 @@ mod tests {
             heartbeat_limit: Duration::from_secs(4),
             build_cache: false,
             certificate: None,
+            leased: None,
         });
         assigned.unwrap();
         Arc::new(stage)

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use causeway_proto::command::{
     Command as WireCommand, CreateBuffer, CreateContext, CreateKernel, CreateQueue,
@@ -281,7 +280,10 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
         .iter()
         .map(|device| {
             let device = DeviceIndex(*device);
-            let found = platform.device(device).map(|found| (device, found));
+            let allowed = platform
+                .device(device)
+                .filter(|_| shared.part.allows(index, device));
+            let found = allowed.map(|found| (device, found));
             found.ok_or_else(|| Violation::Unknown(format!("{device:?}")))
         })
         .collect::<Result<Vec<_>, _>>()?;
@@ -299,7 +301,10 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
     let natives = devices.iter().map(|(_, d)| *d).collect();
     let native = NativeContext::new(platform, natives, Box::new(listener));
     shared.tell_broken(ObjectKind::Context, id.0, native.as_ref().err(), id);
-    let context = Context::new(id, devices, native);
+    let accounts = shared
+        .part
+        .accounts(index, devices.iter().map(|(device, _)| *device));
+    let context = Context::new(id, devices, native, accounts);
     shared
         .core
         .lock()
@@ -352,17 +357,15 @@ fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Viol
         &shared.core.lock().objects.contexts,
         ContextId(create.context),
     )?;
-    let limit = shared.limits.device_memory;
-    let used = shared.device_memory.load(Ordering::Relaxed);
-    let native = if limit != 0 && used.saturating_add(create.size) > limit {
-        Err(ALLOCATION_FAILURE)
-    } else {
-        context
+    let charge = context.accounts.charge(create.size);
+    let native = match &charge {
+        None => Err(ALLOCATION_FAILURE),
+        Some(_) => context
             .native()
-            .and_then(|native| Buffer::new(native, create.flags, create.size, &create.contents))
+            .and_then(|native| Buffer::new(native, create.flags, create.size, &create.contents)),
     };
     shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
-    let memory = Memory::buffer(context, native, &shared.device_memory);
+    let memory = Memory::buffer(context, native, charge);
     shared
         .core
         .lock()
@@ -416,7 +419,7 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
 
 fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), Violation> {
     let index = PlatformIndex(unload.platform);
-    if shared.node.platform(index).is_none() {
+    if shared.node.platform(index).is_none() || !shared.part.allows_platform(index) {
         return Err(Violation::Unknown(format!("{index:?}")));
     }
     let node = Arc::clone(&shared.node);

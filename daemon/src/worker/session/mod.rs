@@ -8,7 +8,7 @@
 //! that thread. No thread is woken on the way. Small writes and reads go the same way, their bytes
 //! inside command and completion; large ones end in [`crate::bulk`].
 //!
-//! - [`objects`], [`arguments`], [`command`]: what the client's ids name;
+//! - [`objects`], [`arguments`], [`command`]: what the client's ids name; [`leased`]: of which devices;
 //! - [`graph`]: which command may go when, pure;
 //! - [`apply`], [`enqueue`], [`query`], [`program`]: the verbs; builds have threads of their own;
 //! - [`run`]: to the native queues; [`unseen`]: the shorter way of what nobody looks at; [`outbox`], [`printed`]: back to the client;
@@ -29,6 +29,7 @@ pub(crate) mod command;
 pub(crate) mod enqueue;
 mod graph;
 pub(crate) mod hash;
+mod leased;
 pub(crate) mod links;
 mod mirrors;
 pub(crate) mod objects;
@@ -40,7 +41,7 @@ pub(crate) mod run;
 mod unseen;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use causeway_lane::Stream;
@@ -52,6 +53,7 @@ use parking_lot::Mutex;
 use self::command::Command;
 use self::enqueue::Task;
 use self::graph::Graph;
+use self::leased::Part;
 use self::links::{Links, Place};
 use self::mirrors::{Early, Freed};
 use self::objects::Objects;
@@ -128,7 +130,7 @@ pub(crate) struct Shared {
     pub(crate) bulk: Engine,
     pub(crate) links: Links,
     pub(crate) freed: Freed,
-    pub(crate) device_memory: Arc<AtomicU64>,
+    pub(crate) part: Part,
     pub(crate) builds: Option<Arc<build_cache::Client>>,
     // Commands in native queues whose end nobody looks at.
     pub(crate) unseen: Arc<AtomicUsize>,
@@ -204,7 +206,7 @@ impl Session {
             bulk: Engine::default(),
             links: Links::new(start.id),
             freed: Freed::default(),
-            device_memory: Arc::default(),
+            part: Part::new(start.limits.device_memory, start.leased.as_deref()),
             builds: start.builds,
             unseen: Arc::default(),
             core: Mutex::default(),

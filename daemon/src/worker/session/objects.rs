@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use causeway_proto::id::{ContextId, DeviceIndex, KernelId, MemoryId, ProgramId, QueueId};
@@ -17,6 +16,7 @@ use parking_lot::Mutex;
 use super::Violation;
 use super::arguments::Arguments;
 use super::hash::ById;
+use super::leased::{Accounts, Charge};
 use super::program::Program;
 use super::unseen::Unseen;
 use crate::bulk::Rings;
@@ -35,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) id: ContextId,
     pub(crate) devices: Vec<(DeviceIndex, Device)>,
     pub(crate) native: Result<NativeContext, Status>,
+    /// What its buffers count against.
+    pub(crate) accounts: Accounts,
     pools: Mutex<HashMap<DeviceIndex, Arc<OnceLock<Option<PinnedPool>>>>>,
     rings: Mutex<HashMap<DeviceIndex, Arc<Rings>>>,
 }
@@ -43,14 +45,15 @@ impl Context {
     /// A context, made or broken.
     pub(crate) fn new(
         id: ContextId,
-
         devices: Vec<(DeviceIndex, Device)>,
         native: Result<NativeContext, Status>,
+        accounts: Accounts,
     ) -> Context {
         Context {
             id,
             devices,
             native,
+            accounts,
             pools: Mutex::default(),
             rings: Mutex::default(),
         }
@@ -126,22 +129,22 @@ impl Queue {
 pub(crate) struct Memory {
     pub(crate) context: Arc<Context>,
     pub(crate) native: Result<Buffer, Status>,
-    charged: Option<(Arc<AtomicU64>, u64)>,
+    /// Given back with it.
+    _charge: Option<Charge>,
 }
 
 impl Memory {
-    /// A buffer that counts `size` bytes against the session's `account`.
+    /// A buffer, for which `charge` was taken.
     pub(crate) fn buffer(
         context: Arc<Context>,
         native: Result<Buffer, Status>,
-        account: &Arc<AtomicU64>,
+        charge: Option<Charge>,
     ) -> Memory {
-        let size = native.as_ref().map_or(0, Buffer::size);
-        account.fetch_add(size, Ordering::Relaxed);
+        let _charge = charge.filter(|_| native.is_ok());
         Memory {
             context,
             native,
-            charged: Some((Arc::clone(account), size)),
+            _charge,
         }
     }
 
@@ -150,21 +153,13 @@ impl Memory {
         Memory {
             context,
             native,
-            charged: None,
+            _charge: None,
         }
     }
 
     /// The native buffer.
     pub(crate) fn native(&self) -> Result<&Buffer, Status> {
         self.native.as_ref().map_err(|s| *s)
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if let Some((account, size)) = &self.charged {
-            account.fetch_sub(*size, Ordering::Relaxed);
-        }
     }
 }
 

@@ -41,9 +41,12 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
 }
 
 fn device_timer(shared: &Arc<Shared>, ask: &DeviceTimer) -> Result<answer::Body, Violation> {
-    let platform = shared.node.platform(PlatformIndex(ask.platform));
-    let device = platform
-        .and_then(|platform| platform.device(DeviceIndex(ask.device)))
+    let (platform, device) = (PlatformIndex(ask.platform), DeviceIndex(ask.device));
+    let device = shared
+        .node
+        .platform(platform)
+        .filter(|_| shared.part.allows(platform, device))
+        .and_then(|platform| platform.device(device))
         .ok_or(Violation::Malformed("a timer of no device of the node"))?;
     Ok(timer(device.now()))
 }

@@ -1,0 +1,76 @@
+//! To the device manager: HTTP/2 over TCP, with TLS where the settings name a CA.
+
+use std::io;
+use std::time::Duration;
+
+use causeway_security::{ClientTls, NotSecured, Token, secure};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::config::ManagerAddress;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// The manager cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotDialled {
+    #[error("it cannot be reached: {0}")]
+    Io(#[from] io::Error),
+    #[error("no connection within {} s", CONNECT_WITHIN.as_secs())]
+    TooSlow,
+    #[error(transparent)]
+    Tls(#[from] NotSecured),
+    #[error("it speaks no HTTP/2: {0}")]
+    Http2(#[from] tonic::transport::Error),
+}
+
+/// A connection to the manager.
+pub(super) async fn dial(
+    address: &ManagerAddress,
+    tls: Option<&ClientTls>,
+) -> Result<Channel, NotDialled> {
+    let dialling = async {
+        let socket = TcpStream::connect((address.host.as_str(), address.port)).await?;
+        socket.set_nodelay(true)?;
+        match tls {
+            None => channel_over(socket).await,
+            Some(tls) => {
+                let handshake = tls.handshake(&address.host)?;
+                channel_over(secure(handshake, socket, &[]).await?).await
+            }
+        }
+    };
+    let dialled = tokio::time::timeout(CONNECT_WITHIN, dialling).await;
+    dialled.map_err(|_| NotDialled::TooSlow)?
+}
+
+async fn channel_over<S>(stream: S) -> Result<Channel, NotDialled>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let once = Mutex::new(Some(TokioIo::new(stream)));
+    // The name in the URI only fills a header; the connection is there already.
+    let endpoint = Endpoint::from_static("http://causeway.manager");
+    let connector = tower::service_fn(move |_| {
+        // A second call wants to reconnect, which is not this channel's business.
+        let stream = once.lock().take();
+        std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
+    });
+    Ok(endpoint.connect_with_connector(connector).await?)
+}
+
+/// Says who calls.
+pub(super) fn authorize<T>(request: &mut tonic::Request<T>, token: Option<&Token>) {
+    let Some(token) = token else {
+        return;
+    };
+    // All of a token's characters may be in a header.
+    if let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.reveal())) {
+        value.set_sensitive(true);
+        request.metadata_mut().insert("authorization", value);
+    }
+}

@@ -1,0 +1,107 @@
+//! The node's uuid, kept: a device manager knows a node that was started anew by it, and that its leases are over.
+//!
+//! What is kept is a random seed; the uuid is a digest of it and of the machine's id, so that a machine that was
+//! cloned, and got an id of its own, is another node. A daemon that finds the seed in use by another, or no place
+//! for it, takes a random uuid: its earlier leases then end only when they would have without it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+const SEED: usize = 32;
+
+/// The uuid, and what keeps other daemons from it.
+pub(crate) fn node_uuid(folder: Option<&Path>) -> (Uuid, Option<File>) {
+    let Some(folder) = folder else {
+        tracing::warn!(
+            "no place to keep the node's identity: the device manager sees a new node at each start"
+        );
+        return (Uuid::new_v4(), None);
+    };
+    match seed(folder) {
+        Ok((seed, lock)) => (uuid_of(&seed, &machine()), Some(lock)),
+        Err(error) => {
+            let file = path(folder);
+            tracing::warn!(file = %file.display(), %error, "the node's identity is not kept: the device manager sees a new node");
+            (Uuid::new_v4(), None)
+        }
+    }
+}
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join("node.seed")
+}
+
+fn seed(folder: &Path) -> io::Result<([u8; SEED], File)> {
+    std::fs::create_dir_all(folder)?;
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let mut file = options.open(path(folder))?;
+    // Until this process ends.
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let mut bytes = Vec::new();
+    (&file).take(SEED as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.is_empty() {
+        let seed: [u8; SEED] = rand::random();
+        file.write_all(&seed)?;
+        file.sync_all()?;
+        return Ok((seed, file));
+    }
+    let seed = bytes.try_into();
+    let seed =
+        seed.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is none; remove it"))?;
+    Ok((seed, file))
+}
+
+fn machine() -> Vec<u8> {
+    // Where there is none, the seed alone has to do.
+    std::fs::read("/etc/machine-id").unwrap_or_default()
+}
+
+fn uuid_of(seed: &[u8; SEED], machine: &[u8]) -> Uuid {
+    let digest = Sha256::new()
+        .chain_update(b"causeway node 1\0")
+        .chain_update(seed)
+        .chain_update(machine)
+        .finalize();
+    let bytes = std::array::from_fn(|i| digest[i]);
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_the_same_after_a_restart_and_never_twice_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, lock) = node_uuid(Some(folder.path()));
+        let (meanwhile, none) = node_uuid(Some(folder.path()));
+        assert_ne!(first, meanwhile);
+        assert!(none.is_none());
+        drop(lock);
+        assert_eq!(node_uuid(Some(folder.path())).0, first);
+    }
+
+    #[test]
+    fn a_clone_with_a_machine_id_of_its_own_is_another_node() {
+        assert_ne!(uuid_of(&[1; SEED], b"one"), uuid_of(&[1; SEED], b"other"));
+    }
+
+    #[test]
+    fn a_spoilt_seed_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(path(folder.path()), b"short").unwrap();
+        assert!(node_uuid(Some(folder.path())).1.is_none());
+    }
+}

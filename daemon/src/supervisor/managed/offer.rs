@@ -1,0 +1,196 @@
+//! What the node offers the device manager, and what of it a lease is shown.
+//!
+//! Invariant: an index means the same device to everybody: what is not shown keeps its place, empty.
+
+use std::collections::BTreeMap;
+
+use causeway_proto::control::{Device, Inventory};
+use causeway_proto::manager::SharedDevice;
+use causeway_proto::request::answer_of;
+use causeway_proto::request::property::{GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE};
+use prost::Message;
+use sha2::{Digest, Sha256};
+
+use super::name::DeviceAt;
+use super::word::Offered;
+use crate::config::{ShareSettings, SharedWhich};
+
+/// `CL_DEVICE_NAME`.
+const NAME: u32 = 0x102B;
+
+/// The devices of an inventory, divided as the settings say.
+#[derive(Debug, Default)]
+pub(super) struct Offer {
+    pub(super) devices: BTreeMap<DeviceAt, Offered>,
+    pub(super) shared: Vec<SharedDevice>,
+}
+
+impl Offer {
+    pub(super) fn of(inventory: &Inventory, shares: &[ShareSettings]) -> Offer {
+        let mut offer = Offer::default();
+        for (at, device) in devices(inventory) {
+            let division = shares.iter().find(|of| of.device.is(at, device));
+            if let Some(ShareSettings { count, memory, .. }) = division {
+                offer.shared.push(SharedDevice {
+                    platform: at.platform,
+                    device: at.device,
+                    shares: *count,
+                    memory_per_share: *memory,
+                });
+            }
+            let offered = Offered {
+                shares: division.map_or(1, |of| of.count),
+                identity: identity(device),
+            };
+            offer.devices.insert(at, offered);
+        }
+        offer
+    }
+}
+
+/// Those of the settings that are about no device of the inventory.
+pub(super) fn idle<'a>(
+    inventory: &Inventory,
+    shares: &'a [ShareSettings],
+) -> Vec<&'a ShareSettings> {
+    let is_idle =
+        |of: &&ShareSettings| !devices(inventory).any(|(at, device)| of.device.is(at, device));
+    shares.iter().filter(is_idle).collect()
+}
+
+/// The inventory as a lease sees it: its devices, each with no more memory than it may use; 0: all of it.
+pub(super) fn shown(mut inventory: Inventory, leased: &BTreeMap<DeviceAt, u64>) -> Inventory {
+    for (platform, of) in (0..).zip(&mut inventory.platforms) {
+        for (device, of) in (0..).zip(&mut of.devices) {
+            match leased.get(&DeviceAt { platform, device }) {
+                None => of.info.clear(),
+                Some(0) => {}
+                Some(memory) => limit(of, *memory),
+            }
+        }
+    }
+    inventory
+}
+
+fn devices(inventory: &Inventory) -> impl Iterator<Item = (DeviceAt, &Device)> {
+    (0..).zip(&inventory.platforms).flat_map(|(platform, of)| {
+        let devices = (0..).zip(&of.devices);
+        devices.map(move |(device, of)| (DeviceAt { platform, device }, of))
+    })
+}
+
+fn identity(device: &Device) -> u64 {
+    let digest = Sha256::digest(device.encode_to_vec());
+    u64::from_le_bytes(std::array::from_fn(|i| digest[i]))
+}
+
+fn limit(device: &mut Device, memory: u64) {
+    for answer in &mut device.info {
+        let is_size = [GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE].contains(&answer.name);
+        let whole = <[u8; 8]>::try_from(&answer.value[..]).map(u64::from_le_bytes);
+        if let (true, 0, Ok(whole)) = (is_size, answer.status, whole) {
+            answer.value = whole.min(memory).to_le_bytes().to_vec().into();
+        }
+    }
+}
+
+impl SharedWhich {
+    fn is(&self, at: DeviceAt, device: &Device) -> bool {
+        match self {
+            SharedWhich::Index { platform, device } => {
+                *platform == at.platform && *device == at.device
+            }
+            SharedWhich::Name(name) => {
+                let told = answer_of(&device.info, NAME);
+                told.is_some_and(|told| told.strip_suffix(b"\0").unwrap_or(told) == name.as_bytes())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::control::{InfoAnswer, Platform};
+
+    fn device(name: &str, memory: u64) -> Device {
+        let answer = |name, value: Vec<u8>| InfoAnswer {
+            name,
+            value: value.into(),
+            status: 0,
+        };
+        Device {
+            info: vec![
+                answer(NAME, [name.as_bytes(), b"\0"].concat()),
+                answer(GLOBAL_MEM_SIZE, memory.to_le_bytes().to_vec()),
+                answer(MAX_MEM_ALLOC_SIZE, (memory / 4).to_le_bytes().to_vec()),
+            ],
+        }
+    }
+
+    fn inventory() -> Inventory {
+        let platform = |devices| Platform {
+            info: Vec::new(),
+            devices,
+        };
+        Inventory {
+            platforms: vec![
+                platform(vec![device("a", 800), device("b", 400)]),
+                platform(vec![device("a", 800)]),
+            ],
+            ..Inventory::default()
+        }
+    }
+
+    fn at(platform: u32, device: u32) -> DeviceAt {
+        DeviceAt { platform, device }
+    }
+
+    fn sizes(device: &Device) -> Vec<u64> {
+        let number = |name| answer_of(&device.info, name).unwrap().try_into().unwrap();
+        let sizes = [GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE];
+        sizes.map(|name| u64::from_le_bytes(number(name))).to_vec()
+    }
+
+    #[test]
+    fn devices_are_divided_by_name_or_place() {
+        let by_name = ShareSettings {
+            device: SharedWhich::Name("a".to_owned()),
+            count: 4,
+            memory: 100,
+        };
+        let by_place = ShareSettings {
+            device: SharedWhich::Index {
+                platform: 0,
+                device: 1,
+            },
+            count: 2,
+            memory: 0,
+        };
+        let nowhere = ShareSettings {
+            device: SharedWhich::Name("c".to_owned()),
+            ..by_name.clone()
+        };
+        let settings = [by_name, by_place, nowhere];
+        let offer = Offer::of(&inventory(), &settings);
+        let shares = |platform, device| offer.devices[&at(platform, device)].shares;
+        assert_eq!((shares(0, 0), shares(0, 1), shares(1, 0)), (4, 2, 4));
+        assert_eq!(offer.shared.len(), 3);
+        assert_eq!(offer.shared[0].memory_per_share, 100);
+        assert_eq!(idle(&inventory(), &settings), [&settings[2]]);
+        let whole = Offer::of(&inventory(), &[]);
+        assert!(whole.shared.is_empty() && whole.devices.values().all(|of| of.shares == 1));
+        let identity = |platform, device| whole.devices[&at(platform, device)].identity;
+        assert_eq!(identity(0, 0), identity(1, 0));
+        assert_ne!(identity(0, 0), identity(0, 1));
+    }
+
+    #[test]
+    fn a_lease_sees_its_devices_at_their_places_and_its_part_of_the_memory() {
+        let shown = shown(inventory(), &[(at(0, 1), 90), (at(1, 0), 0)].into());
+        let device = |platform: usize, device: usize| &shown.platforms[platform].devices[device];
+        assert!(device(0, 0).info.is_empty());
+        assert_eq!(sizes(device(0, 1)), [90, 90]);
+        assert_eq!(sizes(device(1, 0)), [800, 200]);
+    }
+}

@@ -1,0 +1,185 @@
+//! What of its node a session may use: which devices, and how much of their memory.
+//!
+//! What it is not: it knows no lease; the supervisor has made an assignment of it. Invariant: a device that is
+//! not allowed is to the session as if it were not there, and what is charged is given back exactly once.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
+
+use crate::handover::Leased;
+
+/// The session's part of the node.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Of the session, on all devices together.
+    whole: Arc<Account>,
+    /// Its devices, each with an account where its memory is limited; `None`: all devices.
+    devices: Option<HashMap<(PlatformIndex, DeviceIndex), Arc<Account>>>,
+}
+
+/// Device memory that may be allocated and that is.
+#[derive(Debug, Default)]
+struct Account {
+    /// Bytes; 0: the device's own limit.
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Account {
+    fn new(limit: u64) -> Arc<Account> {
+        Arc::new(Account {
+            limit,
+            used: AtomicU64::new(0),
+        })
+    }
+
+    fn take(&self, size: u64) -> bool {
+        let fits = |used: u64| {
+            let used = used.checked_add(size)?;
+            (self.limit == 0 || used <= self.limit).then_some(used)
+        };
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.used.fetch_update(set, fetch, fits).is_ok()
+    }
+
+    fn give_back(&self, size: u64) {
+        self.used.fetch_sub(size, Ordering::Relaxed);
+    }
+}
+
+impl Part {
+    /// At most `memory` bytes (0: no limit) in all, of `leased` devices (`None`: of all).
+    pub(crate) fn new(memory: u64, leased: Option<&[Leased]>) -> Part {
+        let place = |of: &Leased| {
+            let device = (PlatformIndex(of.platform), DeviceIndex(of.device));
+            (device, Account::new(of.memory))
+        };
+        Part {
+            whole: Account::new(memory),
+            devices: leased.map(|leased| leased.iter().map(place).collect()),
+        }
+    }
+
+    /// Whether the session may use the device.
+    pub(crate) fn allows(&self, platform: PlatformIndex, device: DeviceIndex) -> bool {
+        let devices = self.devices.as_ref();
+        devices.is_none_or(|devices| devices.contains_key(&(platform, device)))
+    }
+
+    /// Whether it may use any device of the platform.
+    pub(crate) fn allows_platform(&self, platform: PlatformIndex) -> bool {
+        let devices = self.devices.as_ref();
+        devices.is_none_or(|devices| devices.keys().any(|(of, _)| *of == platform))
+    }
+
+    /// Where buffers of a context over these devices are charged: a driver may put them on any.
+    pub(crate) fn accounts(
+        &self,
+        platform: PlatformIndex,
+        devices: impl Iterator<Item = DeviceIndex>,
+    ) -> Accounts {
+        let of_device = |device| Some(Arc::clone(self.devices.as_ref()?.get(&(platform, device))?));
+        let limited = devices.filter_map(of_device);
+        Accounts(
+            std::iter::once(Arc::clone(&self.whole))
+                .chain(limited)
+                .collect(),
+        )
+    }
+}
+
+/// The accounts that a context's buffers are charged to.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts(Vec<Arc<Account>>);
+
+/// Bytes that were charged; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    accounts: Vec<Arc<Account>>,
+    size: u64,
+}
+
+impl Accounts {
+    /// Charges all accounts; `None` if one has not so much left.
+    pub(crate) fn charge(&self, size: u64) -> Option<Charge> {
+        let mut charge = Charge {
+            accounts: Vec::with_capacity(self.0.len()),
+            size,
+        };
+        for account in &self.0 {
+            if !account.take(size) {
+                return None;
+            }
+            charge.accounts.push(Arc::clone(account));
+        }
+        Some(charge)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        for account in &self.accounts {
+            account.give_back(self.size);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: PlatformIndex = PlatformIndex(0);
+
+    fn leased(device: u32, memory: u64) -> Leased {
+        Leased {
+            platform: 0,
+            device,
+            memory,
+        }
+    }
+
+    fn device(n: u32) -> DeviceIndex {
+        DeviceIndex(n)
+    }
+
+    #[test]
+    fn without_a_lease_everything_is_allowed_up_to_the_sessions_limit() {
+        let part = Part::new(10, None);
+        assert!(part.allows(PlatformIndex(7), device(7)) && part.allows_platform(P));
+        let accounts = part.accounts(P, [device(0)].into_iter());
+        let charge = accounts.charge(7).unwrap();
+        assert!(accounts.charge(4).is_none());
+        drop(charge);
+        assert!(accounts.charge(10).is_some());
+        assert!(
+            Part::new(0, None)
+                .accounts(P, [].into_iter())
+                .charge(u64::MAX)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn a_lease_has_its_devices_only_and_each_its_memory() {
+        let part = Part::new(0, Some(&[leased(0, 10), leased(2, 0)]));
+        assert!(part.allows(P, device(0)) && !part.allows(P, device(1)));
+        assert!(!part.allows(PlatformIndex(1), device(0)));
+        assert!(part.allows_platform(P) && !part.allows_platform(PlatformIndex(1)));
+        let both = part.accounts(P, [device(0), device(2)].into_iter());
+        let limited = part.accounts(P, [device(0)].into_iter());
+        let free = part.accounts(P, [device(2)].into_iter());
+        let held = both.charge(6).unwrap();
+        assert!(
+            limited.charge(5).is_none(),
+            "contexts share their device's memory"
+        );
+        assert!(free.charge(1 << 40).is_some());
+        drop(held);
+        // What was refused charged nothing.
+        assert!(limited.charge(10).is_some());
+    }
+}

@@ -1,0 +1,366 @@
+//! A daemon in managed mode: what a device manager leases is served, and nothing else.
+
+mod common;
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use causeway_proto::command::{CreateContext, ObjectKind, command::Kind};
+use causeway_proto::control::Inventory;
+use causeway_proto::manager::{Drain, Grant, Unit, to_node};
+use causeway_proto::request::answer_of;
+use causeway_proto::request::property::GLOBAL_MEM_SIZE;
+use causeway_security::LeaseKey;
+use common::manager::{LONG, Manager, Node, claim, grant};
+use common::{Daemon, Session};
+use tonic::Code;
+
+const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
+const MIB: u64 = 1 << 20;
+
+/// Three devices, of which the last is offered as two.
+const DEVICES: &str = "devices = 3";
+const SHARES: &str = "[[shares]]\ndevice = \"0.2\"\ncount = 2\nmemory = 67108864\n";
+
+fn daemon(manager: &Manager, state: &Path) -> Daemon {
+    let config = state.join("daemon.toml");
+    std::fs::write(&config, SHARES).unwrap();
+    let arguments = [
+        "--manager",
+        &manager.address.to_string(),
+        "--config",
+        config.to_str().unwrap(),
+    ];
+    let state = [("STATE_DIRECTORY", state.to_str().unwrap())];
+    Daemon::fake_with(DEVICES, &arguments, &state)
+}
+
+/// A manager, a daemon that it has welcomed, and where that keeps its identity.
+struct Cluster {
+    daemon: Daemon,
+    node: Node,
+    manager: Manager,
+    state: tempfile::TempDir,
+}
+
+fn cluster() -> Cluster {
+    let manager = Manager::start();
+    let state = tempfile::tempdir().unwrap();
+    let daemon = daemon(&manager, state.path());
+    let node = manager.welcomed(10);
+    Cluster {
+        daemon,
+        node,
+        manager,
+        state,
+    }
+}
+
+impl Cluster {
+    /// A lease of whole device 1, and what its client shows.
+    fn lease(&self) -> (Grant, Vec<u8>) {
+        let lease = grant(1, 11, &[(0, 1, 0, 0)]);
+        self.node.grant(&lease);
+        let credential = self.manager.credential(&self.node, &lease);
+        (lease, credential)
+    }
+
+    fn open(&self, credential: &[u8]) -> Session {
+        Session::try_open(&self.daemon, credential).unwrap()
+    }
+
+    fn refusal(&self, credential: &[u8]) -> String {
+        let refused = Session::try_open(&self.daemon, credential);
+        let status = refused.err().expect("no session");
+        assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+        status.message().to_owned()
+    }
+}
+
+fn shown(inventory: &Inventory) -> Vec<bool> {
+    let devices = inventory.platforms.iter().flat_map(|of| &of.devices);
+    devices.map(|device| !device.info.is_empty()).collect()
+}
+
+fn context_on(session: &mut Session, device: u32) -> u64 {
+    let context = session.new_id();
+    session.send(vec![Kind::CreateContext(CreateContext {
+        context,
+        platform: 0,
+        devices: vec![device],
+    })]);
+    context
+}
+
+/// What became of a buffer: 0, or why there is none.
+fn allocate(session: &mut Session, context: u64, size: u64) -> (u64, i32) {
+    let buffer = session.buffer(context, size, &[]);
+    session.ping();
+    let mut notices = session.heard.notices.iter();
+    let broken = notices.find(|notice| notice.id == buffer);
+    (buffer, broken.map_or(0, |notice| notice.status))
+}
+
+#[test]
+fn a_lease_opens_a_session_with_its_devices_and_no_others() {
+    let cluster = cluster();
+    let hello = &cluster.node.hello;
+    assert_eq!(shown(hello.inventory.as_ref().unwrap()), [true; 3]);
+    assert_eq!((hello.shared[0].device, hello.shared[0].shares), (2, 2));
+    assert!(!hello.addresses.is_empty() && hello.leases.is_empty());
+    let (lease, credential) = cluster.lease();
+
+    let nothing = cluster.daemon.inventory();
+    assert_eq!(shown(&nothing), [false; 3]);
+    assert!(nothing.problems[0].contains("a lease is needed"));
+    assert!(cluster.refusal(&[]).contains("a lease is needed"));
+    let inventory = cluster.daemon.inventory_for(&credential);
+    assert_eq!(shown(&inventory), [false, true, false]);
+
+    let mut session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    let context = context_on(&mut session, 1);
+    assert_eq!(allocate(&mut session, context, 64).1, 0);
+    context_on(&mut session, 0);
+    session.ends();
+    cluster.node.expect_sessions(&lease, 0);
+}
+
+#[test]
+fn what_is_no_lease_of_this_node_opens_nothing() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let (node, manager) = (&cluster.node, &cluster.manager);
+    let sign = |change: &dyn Fn(&mut causeway_proto::manager::Claim)| {
+        let mut claim = claim(node, &lease);
+        change(&mut claim);
+        manager.key.sign(claim)
+    };
+    let stranger = LeaseKey::generate().unwrap().sign(claim(node, &lease));
+    let long_ago = SystemTime::now() - LONG;
+    let long_ago = long_ago.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    for (credential, said) in [
+        (b"a lease".to_vec(), "is no lease"),
+        (stranger, "not signed by this node's device manager"),
+        (
+            sign(&|of| of.not_after_unix_ms = long_ago.as_millis() as u64),
+            "has expired",
+        ),
+        (sign(&|of| of.user = "bob".to_owned()), "another user's"),
+        (sign(&|of| of.nodes[0].epoch = 10), "older grant"),
+        (sign(&|of| of.nodes[0].epoch = 12), "no such lease"),
+        (
+            sign(&|of| of.nodes[0].node_uuid = vec![1; 16].into()),
+            "nothing of this node",
+        ),
+        (
+            sign(&|of| {
+                of.nodes[0].units.push(Unit {
+                    platform: 0,
+                    device: 0,
+                    share: 0,
+                });
+            }),
+            "does not have what",
+        ),
+        (
+            sign(&|of| of.lease_id = vec![2; 16].into()),
+            "no such lease",
+        ),
+    ] {
+        let refusal = cluster.refusal(&credential);
+        assert!(refusal.contains(said), "{refusal}");
+        let inventory = cluster.daemon.inventory_for(&credential);
+        assert_eq!(shown(&inventory), [false; 3], "{said}");
+    }
+    let _session = cluster.open(&credential);
+    node.expect_sessions(&lease, 1);
+}
+
+#[test]
+fn a_withdrawn_lease_ends_its_sessions_and_its_credential_is_worth_nothing() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let mut sessions = [cluster.open(&credential), cluster.open(&credential)];
+    cluster.node.expect_sessions(&lease, 1);
+    cluster.node.expect_sessions(&lease, 2);
+    cluster.node.withdraw(&lease);
+    for session in &mut sessions {
+        session.ends();
+    }
+    cluster.node.expect_sessions(&lease, 1);
+    cluster.node.expect_sessions(&lease, 0);
+    cluster.node.expect_withdrawn(&lease);
+    assert!(cluster.refusal(&credential).contains("no such lease"));
+    // What was never here is not here either.
+    let other = grant(7, 12, &[(0, 0, 0, 0)]);
+    cluster.node.withdraw(&other);
+    cluster.node.expect_withdrawn(&other);
+    assert!(cluster.node.grant_refused(&other).contains("older"));
+}
+
+#[test]
+fn a_lease_ends_by_the_nodes_own_clock() {
+    let cluster = cluster();
+    let mut lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    lease.limit_ms = 1000;
+    cluster.node.grant(&lease);
+    let credential = cluster.manager.credential(&cluster.node, &lease);
+    let mut session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    session.ends();
+    cluster.node.expect_sessions(&lease, 0);
+    cluster.node.expect_withdrawn(&lease);
+}
+
+#[test]
+fn a_lease_ends_when_its_manager_is_silent_for_too_long() {
+    let cluster = cluster();
+    let mut lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    lease.autonomy_ms = 1000;
+    cluster.node.grant(&lease);
+    let credential = cluster.manager.credential(&cluster.node, &lease);
+    let mut session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    cluster.node.fall_silent();
+    session.ends();
+    cluster.node.expect_sessions(&lease, 0);
+    cluster.node.expect_withdrawn(&lease);
+}
+
+#[test]
+fn while_the_manager_is_away_leases_go_on() {
+    let Cluster {
+        daemon,
+        node,
+        manager,
+        state: _state,
+    } = cluster();
+    let lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    node.grant(&lease);
+    let credential = manager.credential(&node, &lease);
+    let mut first = Session::try_open(&daemon, &credential).unwrap();
+    node.expect_sessions(&lease, 1);
+    drop(node);
+    // It is back, and says nothing yet.
+    let node = manager.joined();
+    first.ping();
+    let mut second = Session::try_open(&daemon, &credential).unwrap();
+    second.ping();
+    let running = &node.hello.leases;
+    assert_eq!((running.len(), running[0].sessions), (1, 1));
+    assert_eq!(
+        (&running[0].lease_id, running[0].epoch),
+        (&lease.lease_id, 11)
+    );
+    // What was said after the hello comes after it.
+    node.expect_sessions(&lease, 2);
+    // Meanwhile it has granted others what it numbers up to 20; this node never heard of it.
+    node.welcome(&manager.key, 20);
+    let late = grant(2, 20, &[(0, 0, 0, 0)]);
+    assert!(node.grant_refused(&late).contains("older"));
+    node.grant(&grant(2, 21, &[(0, 0, 0, 0)]));
+    first.ping();
+    // The unit is given to somebody else: whoever has it is fenced off.
+    let newer = grant(3, 22, &[(0, 1, 0, 0)]);
+    assert!(node.grant_refused(&newer).contains("still in use"));
+    first.ends();
+    second.ends();
+}
+
+#[test]
+fn a_daemon_that_was_killed_comes_back_as_the_same_node_without_its_leases() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let mut session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    let Cluster {
+        daemon: killed,
+        node,
+        manager,
+        state,
+    } = cluster;
+    let uuid = node.hello.node_uuid.clone();
+    drop(killed);
+    session.ends();
+    drop(node);
+    let again = daemon(&manager, state.path());
+    let node = manager.welcomed(11);
+    assert_eq!(node.hello.node_uuid, uuid);
+    assert!(node.hello.leases.is_empty());
+    assert!(node.grant_refused(&lease).contains("older"));
+    let refused = Session::try_open(&again, &credential).err();
+    assert_eq!(refused.unwrap().code(), Code::PermissionDenied);
+}
+
+#[test]
+fn shares_of_a_device_are_leased_apart_each_with_its_memory() {
+    let cluster = cluster();
+    let leases = [0, 1].map(|share| {
+        let epoch = 11 + u64::from(share);
+        let lease = grant(1 + share as u8, epoch, &[(0, 2, share, 64 * MIB)]);
+        cluster.node.grant(&lease);
+        lease
+    });
+    let beyond = grant(9, 20, &[(0, 2, 2, 64 * MIB)]);
+    assert!(cluster.node.grant_refused(&beyond).contains("no such"));
+    for lease in &leases {
+        let credential = cluster.manager.credential(&cluster.node, lease);
+        let inventory = cluster.daemon.inventory_for(&credential);
+        assert_eq!(shown(&inventory), [false, false, true]);
+        let device = &inventory.platforms[0].devices[2];
+        let memory = answer_of(&device.info, GLOBAL_MEM_SIZE).unwrap();
+        assert_eq!(memory, (64 * MIB).to_le_bytes());
+
+        let mut session = cluster.open(&credential);
+        cluster.node.expect_sessions(lease, 1);
+        let context = context_on(&mut session, 2);
+        let (first, status) = allocate(&mut session, context, 40 * MIB);
+        assert_eq!(status, 0);
+        // In another context it is the same memory.
+        let other = context_on(&mut session, 2);
+        let (_, status) = allocate(&mut session, other, 30 * MIB);
+        assert_eq!(status, MEM_OBJECT_ALLOCATION_FAILURE);
+        session.release(ObjectKind::Memory, first);
+        let (_, status) = allocate(&mut session, other, 30 * MIB);
+        assert_eq!(status, 0);
+        drop(session);
+        cluster.node.expect_sessions(lease, 0);
+    }
+}
+
+#[test]
+fn sessions_of_one_lease_come_and_go_and_the_manager_is_told() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let [first, second] = [1, 2].map(|count| {
+        let session = cluster.open(&credential);
+        cluster.node.expect_sessions(&lease, count);
+        session
+    });
+    drop(first);
+    cluster.node.expect_sessions(&lease, 1);
+    drop(second);
+    cluster.node.expect_sessions(&lease, 0);
+    // It is the manager's to say that the lease is over.
+    let _third = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+}
+
+#[test]
+fn a_draining_node_takes_no_new_lease() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let drain = |draining| {
+        cluster
+            .node
+            .say(to_node::Message::Drain(Drain { draining }))
+    };
+    drain(true);
+    let other = grant(2, 12, &[(0, 0, 0, 0)]);
+    assert!(cluster.node.grant_refused(&other).contains("draining"));
+    let _session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    drain(false);
+    cluster.node.grant(&grant(2, 13, &[(0, 0, 0, 0)]));
+}
