@@ -11,7 +11,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::book::Book;
+use super::book::{Book, Sight};
 use super::gate::{Gate, check_name, wall_now};
 use super::input::{Input, Reply};
 use super::leases::{lease_list, queue_list};
@@ -45,7 +45,7 @@ impl Admin for AdminService {
         request: Request<pb::ListNodesRequest>,
     ) -> Result<Response<pb::NodeList>, Status> {
         self.may_see_all(&request)?;
-        let list = read(&self.owner, node_list).await?;
+        let list = read(&self.owner, |sight| node_list(sight.book)).await?;
         Ok(Response::new(list))
     }
 
@@ -56,7 +56,10 @@ impl Admin for AdminService {
         self.gate.admin(&request)?;
         let request = request.into_inner();
         let draining = request.draining;
-        let found = read(&self.owner, move |book| find_node(book, &request.node)).await?;
+        let found = read(&self.owner, move |sight| {
+            find_node(sight.book, &request.node)
+        })
+        .await?;
         let node = found?;
         self.order(Event::Drain { node, draining }).await?;
         Ok(Response::new(pb::DrainNodeReply {}))
@@ -68,7 +71,7 @@ impl Admin for AdminService {
     ) -> Result<Response<pb::RevokeLeaseReply>, Status> {
         let admin = self.gate.admin(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
-        let is_known = read(&self.owner, move |book| book.knows(&lease)).await?;
+        let is_known = read(&self.owner, move |sight| sight.book.knows(&lease)).await?;
         if !is_known {
             return Err(Status::not_found("there is no such lease"));
         }
@@ -212,8 +215,13 @@ impl Admin for AdminService {
         request: Request<pb::ListQuotasRequest>,
     ) -> Result<Response<pb::QuotaList>, Status> {
         self.gate.admin(&request)?;
-        let quotas = |book: &Book| pb::QuotaList {
-            quotas: book.quotas.iter().map(|(s, q)| wire::quota(s, q)).collect(),
+        let quotas = |sight: &Sight<'_>| pb::QuotaList {
+            quotas: sight
+                .book
+                .quotas
+                .iter()
+                .map(|(s, q)| wire::quota(s, q))
+                .collect(),
         };
         Ok(Response::new(read(&self.owner, quotas).await?))
     }
@@ -312,11 +320,11 @@ fn node_list(book: &Book) -> pb::NodeList {
     }
 }
 
-fn snapshot(book: &Book) -> pb::Snapshot {
+fn snapshot(sight: &Sight<'_>) -> pb::Snapshot {
     pb::Snapshot {
-        nodes: node_list(book).nodes,
-        leases: lease_list(book, None).leases,
-        queue: Some(queue_list(book, None)),
+        nodes: node_list(sight.book).nodes,
+        leases: lease_list(sight, None).leases,
+        queue: Some(queue_list(sight, None)),
     }
 }
 

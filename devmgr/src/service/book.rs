@@ -1,4 +1,4 @@
-//! What is written down, in memory: what lists are made of.
+//! What is written down, in memory: beside the lease machine itself, what lists are made of.
 //!
 //! It follows the changes as they become durable, so nobody is shown what a crash could undo. Invariant: it has
 //! the rows that a restart would load.
@@ -12,7 +12,7 @@ use causeway_proto::request::{answer_of, property};
 use super::input::{Load, NodeLink};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice};
 use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
-use crate::lease::{Change, LeaseId, Rows, Time, Wall};
+use crate::lease::{Change, LeaseId, Manager, Rows, Time, Wall};
 use crate::policy::{Policy, Quota, Subject, UserName};
 
 /// See the module.
@@ -27,16 +27,19 @@ pub(crate) struct Book {
     pub(crate) policy: Policy,
     /// What clients said of themselves. Not stored.
     pub(crate) clients: HashMap<LeaseId, Client>,
-    /// When a lease ends unless it is renewed, as its client was told last. Not stored.
-    pub(crate) until: HashMap<LeaseId, Time>,
     /// Connected nodes. Not stored.
     pub(crate) connected: HashMap<NodeId, Connected>,
-    /// Now, for those who look.
+}
+
+/// What those are shown who look.
+pub(crate) struct Sight<'a> {
+    pub(crate) book: &'a Book,
+    pub(crate) manager: &'a Manager,
     pub(crate) now: Now,
 }
 
 /// One moment by both clocks.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) time: Time,
     pub(crate) wall: Wall,
@@ -100,7 +103,6 @@ impl Book {
             }
             Change::DeleteLease(lease) => {
                 self.leases.remove(&lease);
-                self.until.remove(&lease);
                 if !self.places.contains_key(&lease) {
                     self.clients.remove(&lease);
                 }

@@ -7,7 +7,7 @@ use causeway_proto::control::Client;
 use causeway_proto::manager::{Heartbeat, ToNode};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::book::Book;
+use super::book::Sight;
 use crate::identity::IdentityChange;
 use crate::inventory::NodeId;
 use crate::lease::{EndReason, Event, Joined, LeaseId, NewRequest, Outcome, Refusal};
@@ -32,7 +32,7 @@ pub(crate) enum Input {
     /// Who is who changes. Leases of a user who is deleted end.
     Identity(Vec<IdentityChange>, oneshot::Sender<Reply<()>>),
     /// Somebody wants to look.
-    Read(Box<dyn FnOnce(&Book) + Send>),
+    Read(Box<dyn FnOnce(&Sight<'_>) + Send>),
 }
 
 /// An answer, which may be that nothing can be written down at the moment.

@@ -15,7 +15,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::book::Book;
+use super::book::Sight;
 use super::gate::Gate;
 use super::input::{Answer, Ask, Input, News, Watcher, WatcherId, Wish};
 use super::{gone, read, wire};
@@ -101,7 +101,7 @@ impl Leases for LeasesService {
         request: Request<ListLeasesRequest>,
     ) -> Result<Response<LeaseList>, Status> {
         let whose = self.whose(self.gate.caller(&request)?);
-        let list = read(&self.owner, move |book| lease_list(book, whose.as_ref())).await?;
+        let list = read(&self.owner, move |sight| lease_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
 
@@ -110,7 +110,7 @@ impl Leases for LeasesService {
         request: Request<ListQueueRequest>,
     ) -> Result<Response<QueueList>, Status> {
         let whose = self.whose(self.gate.caller(&request)?);
-        let list = read(&self.owner, move |book| queue_list(book, whose.as_ref())).await?;
+        let list = read(&self.owner, move |sight| queue_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
 }
@@ -154,23 +154,23 @@ fn unknown() -> Status {
     Status::not_found("you have no such lease (any more)")
 }
 
-pub(super) fn lease_list(book: &Book, whose: Option<&UserName>) -> LeaseList {
+pub(super) fn lease_list(sight: &Sight<'_>, whose: Option<&UserName>) -> LeaseList {
     let is_shown = |user: &UserName| whose.is_none_or(|whose| whose == user);
-    let rows = book.leases.values().filter(|row| is_shown(&row.user));
+    let leases = sight.manager.leases().filter(|of| is_shown(of.user));
     LeaseList {
-        leases: rows.map(|row| wire::lease_info(book, row)).collect(),
+        leases: leases.map(|of| wire::lease_info(sight, &of)).collect(),
     }
 }
 
-pub(super) fn queue_list(book: &Book, whose: Option<&UserName>) -> QueueList {
+pub(super) fn queue_list(sight: &Sight<'_>, whose: Option<&UserName>) -> QueueList {
     let is_shown = |user: &UserName| whose.is_none_or(|whose| whose == user);
-    let rows = (1..).zip(book.waiting.values());
+    let rows = (1..).zip(sight.book.waiting.values());
     let shown = rows.filter(|(_, row)| is_shown(&row.user));
     QueueList {
         requests: shown
-            .map(|(position, row)| wire::waiting_request(book, position, row))
+            .map(|(position, row)| wire::waiting_request(sight, position, row))
             .collect(),
-        waiting: u32::try_from(book.waiting.len()).unwrap_or(u32::MAX),
+        waiting: u32::try_from(sight.book.waiting.len()).unwrap_or(u32::MAX),
     }
 }
 

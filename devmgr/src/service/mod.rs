@@ -43,7 +43,7 @@ use crate::identity::{Directory, IdentityChange, TokenId, TokenRow, User};
 use crate::lease::{Event, Manager};
 use crate::settings::Settings;
 use crate::store::{Store, StoreError, Stored, Write};
-use book::Book;
+use book::{Book, Sight};
 use connections::{Connections, Incoming};
 use gate::Gate;
 use input::Input;
@@ -305,10 +305,10 @@ fn serve(
 /// Asks the owner for something to show.
 async fn read<T: Send + 'static>(
     owner: &mpsc::Sender<Input>,
-    look: impl FnOnce(&Book) -> T + Send + 'static,
+    look: impl FnOnce(&Sight<'_>) -> T + Send + 'static,
 ) -> Result<T, Status> {
     let (show, shown) = oneshot::channel();
-    let look = Box::new(move |book: &Book| drop(show.send(look(book))));
+    let look = Box::new(move |sight: &Sight<'_>| drop(show.send(look(sight))));
     let sent = owner.send(Input::Read(look)).await;
     sent.map_err(|_| gone())?;
     shown.await.map_err(|_| gone())

@@ -119,7 +119,7 @@ impl Watching {
     }
 
     async fn metrics(&self) -> (&'static str, String) {
-        let Ok(mut text) = read(&self.owner, gauges).await else {
+        let Ok(mut text) = read(&self.owner, |sight| gauges(sight.book)).await else {
             let text = "the device manager is stopping\n".to_owned();
             return ("503 Service Unavailable", text);
         };

@@ -7,11 +7,13 @@ use causeway_proto::manager as pb;
 use causeway_security::LeaseKey;
 use tonic::Status;
 
-use super::book::{Book, Connected, Offered};
+use super::book::{Book, Connected, Offered, Sight};
 use super::input::News;
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
-use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
-use crate::lease::{EndReason, Epoch, Grant, Granted, LeaseId, Refusal, Span, Time};
+use crate::lease::change::{NodeRow, WaitingRow};
+use crate::lease::{
+    EndReason, Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Span, Time,
+};
 use crate::policy::{Class, Quota, Subject, UserName};
 
 /// Shares of one device, at most.
@@ -205,37 +207,40 @@ fn refusal_code(refusal: &Refusal) -> pb::RefusalCode {
     }
 }
 
-pub(super) fn lease_info(book: &Book, row: &LeaseRow) -> pb::LeaseInfo {
-    let nodes = row
-        .units
-        .iter()
-        .map(|(id, units)| share(book, *id, units.iter().map(|of| &of.unit)));
-    let until = book.until.get(&row.lease);
-    let state = if row.confirmed {
-        pb::LeaseState::Active
-    } else {
-        pb::LeaseState::Reserved
+pub(super) fn lease_info(sight: &Sight<'_>, of: &LeaseView<'_>) -> pb::LeaseInfo {
+    let units = of.granted.units.iter();
+    let nodes = units.map(|(id, units)| share(sight.book, *id, units.iter()));
+    let state = match of.state {
+        LeaseState::Offered => pb::LeaseState::Offered,
+        LeaseState::Reserved => pb::LeaseState::Reserved,
+        LeaseState::Active => pb::LeaseState::Active,
+        LeaseState::Lapsed => pb::LeaseState::Lapsed,
+        LeaseState::Ending(_) => pb::LeaseState::Ending,
     };
     pb::LeaseInfo {
-        lease_id: row.lease.0.to_vec().into(),
-        user: row.user.to_string(),
+        lease_id: of.lease.0.to_vec().into(),
+        user: of.user.to_string(),
         state: state.into(),
         nodes: nodes.collect(),
-        age_ms: book.now.wall.0.saturating_sub(row.since.0),
-        lifetime_ms: until.map_or(0, |until| until.since(book.now.time).0),
-        client: book.clients.get(&row.lease).cloned(),
+        age_ms: sight.now.wall.0.saturating_sub(of.since.0),
+        lifetime_ms: of.granted.until.since(sight.now.time).0,
+        client: sight.book.clients.get(&of.lease).cloned(),
     }
 }
 
-pub(super) fn waiting_request(book: &Book, position: u32, row: &WaitingRow) -> pb::WaitingRequest {
+pub(super) fn waiting_request(
+    sight: &Sight<'_>,
+    position: u32,
+    row: &WaitingRow,
+) -> pb::WaitingRequest {
     pb::WaitingRequest {
         lease_id: row.lease.0.to_vec().into(),
         user: row.user.to_string(),
         position,
-        waiting_ms: book.now.wall.0.saturating_sub(row.since.0),
+        waiting_ms: sight.now.wall.0.saturating_sub(row.since.0),
         request: row.devices.to_string(),
         priority: priority(row.class).into(),
-        client: book.clients.get(&row.lease).cloned(),
+        client: sight.book.clients.get(&row.lease).cloned(),
     }
 }
 

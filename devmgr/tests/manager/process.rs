@@ -37,7 +37,13 @@ impl Manager {
 
     /// With this in its file.
     pub(crate) fn configured(config: &str) -> Manager {
-        let folder = tempfile::tempdir().unwrap();
+        // In memory: what is killed here is the manager, not the machine, and disks are slow to synchronise.
+        let memory = Path::new("/dev/shm");
+        let folder = if memory.is_dir() {
+            tempfile::tempdir_in(memory).unwrap()
+        } else {
+            tempfile::tempdir().unwrap()
+        };
         let path = folder.path().join("manager.toml");
         std::fs::write(&path, config).unwrap();
         let store = folder.path().join("store");

@@ -30,7 +30,8 @@ async fn who_waits_is_told_the_position_and_gets_what_becomes_free() {
     let progress::Step::Granted(granted) = first.last().await else {
         panic!("the first is not granted");
     };
-    assert_eq!(position(&mut second).await.position, 1);
+    // A place is told again when there are fewer behind it.
+    while position(&mut second).await.position != 1 {}
     bob.release(&granted.lease_id).await.unwrap();
     assert!(matches!(second.last().await, progress::Step::Granted(_)));
     node.assert_no_fault();

@@ -32,9 +32,6 @@ impl Owner {
                     }
                 }
                 Effect::Answer(lease, answer, outcome) => {
-                    if let Outcome::Leased(granted) | Outcome::Reserved(granted) = &outcome {
-                        self.book.until.insert(lease, granted.until);
-                    }
                     // Who asked may have gone meanwhile.
                     drop(answer.send(Ok(self.answer(lease, outcome))));
                 }
@@ -106,14 +103,13 @@ impl Owner {
     }
 
     fn tell(&mut self, lease: LeaseId, outcome: Outcome) {
-        if let Outcome::Leased(granted) | Outcome::Reserved(granted) = &outcome {
+        if let Outcome::Leased(_) | Outcome::Reserved(_) = &outcome {
             Counters::count(&self.counters.granted);
             tracing::info!(
                 ?lease,
                 reserved = matches!(outcome, Outcome::Reserved(_)),
                 "granted"
             );
-            self.book.until.insert(lease, granted.until);
         }
         let (news, is_last) = match outcome {
             Outcome::Offered | Outcome::Unknown => return,

@@ -20,7 +20,7 @@ use causeway_security::LeaseKey;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::book::{Book, Now, Offered};
+use super::book::{Book, Now, Offered, Sight};
 use super::gate::{SharedDirectory, wall_now};
 use super::input::{
     Answer, Ask, ConnectionId, Input, News, NodeLink, NotWritten, Reply, Watcher, Wish,
@@ -206,11 +206,15 @@ impl Owner {
                 None => self.identity(changes, done),
             },
             Input::Read(look) => {
-                self.book.now = Now {
+                let now = Now {
                     time: self.clock.now(),
                     wall: wall_now(),
                 };
-                look(&self.book);
+                look(&Sight {
+                    book: &self.book,
+                    manager: &self.manager,
+                    now,
+                });
             }
         }
     }
