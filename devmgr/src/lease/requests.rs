@@ -73,6 +73,8 @@ impl Manager {
         let place = self.queue.new_place();
         let queued = self.queued(place);
         self.enqueue(demand, queued);
+        // What is set aside for another may be free for long enough.
+        self.chance |= self.aside.is_some();
         Ok(self.position(place))
     }
 

@@ -31,10 +31,26 @@ const TRIES: usize = 1000;
 pub(super) struct Aside {
     /// The head's place.
     pub(super) place: Place,
-    /// The units, and whether each is back and waits for the others.
-    units: BTreeMap<(NodeId, Unit), bool>,
-    /// When the last one is back; `None`: a lease on one of them has no time limit.
-    start: Option<Time>,
+    units: BTreeMap<(NodeId, Unit), SetAside>,
+}
+
+/// A unit that is set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum SetAside {
+    /// It is back, and waits for the others.
+    Ready,
+    /// A lease has it until then; `None`: as long as its holder wants.
+    Until(Option<Time>),
+}
+
+impl Aside {
+    /// When all units are back; `None`: nobody knows.
+    fn start(&self, now: Time) -> Option<Time> {
+        self.units.values().try_fold(now, |start, unit| match unit {
+            SetAside::Ready => Some(start),
+            SetAside::Until(end) => end.map(|end| start.max(end)),
+        })
+    }
 }
 
 impl Manager {
@@ -103,7 +119,7 @@ impl Manager {
             self.aside = None;
             return true;
         }
-        self.take_aside(&ready);
+        self.take_aside(&ready, None);
         if self.aside.is_none() {
             self.set_aside(place);
         }
@@ -132,21 +148,17 @@ impl Manager {
         };
         let ends: BTreeMap<(NodeId, Unit), Time> =
             later.into_iter().map(|(end, unit)| (unit, end)).collect();
-        let mut aside = Aside {
-            place,
-            units: BTreeMap::new(),
-            start: Some(self.now),
-        };
+        let mut units = BTreeMap::new();
         for of in chosen {
             let unit = (of.node, of.unit);
-            let ready = self.cluster.take(of.node, of.unit);
-            aside.units.insert(unit, ready);
-            if !ready {
-                let end = ends.get(&unit).copied().filter(|end| *end < Time(u64::MAX));
-                aside.start = aside.start.zip(end).map(|(start, end)| start.max(end));
-            }
+            let end = ends.get(&unit).copied().filter(|end| *end < Time(u64::MAX));
+            let state = match self.cluster.take(of.node, of.unit) {
+                true => SetAside::Ready,
+                false => SetAside::Until(end),
+            };
+            units.insert(unit, state);
         }
-        self.aside = Some(aside);
+        self.aside = Some(Aside { place, units });
     }
 
     /// Units in use on open nodes by when their leases end, the soonest first.
@@ -171,22 +183,23 @@ impl Manager {
     /// Gives what is set aside and back to the cluster for a moment; which units those are.
     fn lend_aside(&mut self) -> Vec<(NodeId, Unit)> {
         let units = self.aside.iter().flat_map(|of| &of.units);
-        let ready: Vec<_> = units
-            .filter(|(_, ready)| **ready)
-            .map(|(unit, _)| *unit)
-            .collect();
+        let ready = units.filter(|(_, state)| **state == SetAside::Ready);
+        let ready: Vec<_> = ready.map(|(unit, _)| *unit).collect();
         for (node, unit) in &ready {
             self.cluster.give(*node, *unit);
         }
         ready
     }
 
-    /// Takes them again; one that a lease has now is not back any more.
-    fn take_aside(&mut self, lent: &[(NodeId, Unit)]) {
+    /// Takes them again; what a lease has now is back at its `end`.
+    fn take_aside(&mut self, lent: &[(NodeId, Unit)], end: Option<Time>) {
         for (node, unit) in lent {
-            let there = self.cluster.take(*node, *unit);
+            let state = match self.cluster.take(*node, *unit) {
+                true => SetAside::Ready,
+                false => SetAside::Until(end),
+            };
             if let Some(aside) = &mut self.aside {
-                aside.units.insert((*node, *unit), there);
+                aside.units.insert((*node, *unit), state);
             }
         }
     }
@@ -209,8 +222,8 @@ impl Manager {
     /// A unit is back: for the head, or for all.
     pub(super) fn unit_back(&mut self, node: NodeId, unit: Unit) {
         let set_aside = self.aside.as_mut();
-        if let Some(ready) = set_aside.and_then(|of| of.units.get_mut(&(node, unit))) {
-            *ready = true;
+        if let Some(state) = set_aside.and_then(|of| of.units.get_mut(&(node, unit))) {
+            *state = SetAside::Ready;
         } else {
             self.cluster.give(node, unit);
         }
@@ -249,7 +262,7 @@ impl Manager {
 
     /// Offers units that are set aside to a request that is over before the head could start.
     fn fill_aside(&mut self, place: Place) -> bool {
-        let Some(start) = self.aside.as_ref().and_then(|of| of.start) else {
+        let Some(start) = self.aside.as_ref().and_then(|of| of.start(self.now)) else {
             return false;
         };
         let Some(demand) = self.queue.get(place).map(|of| of.demand.clone()) else {
@@ -258,13 +271,13 @@ impl Manager {
         let timing = &self.policy.timing;
         let slack = timing.acknowledge.0.saturating_add(timing.repeat.0);
         let limit = self.room(&demand).ok().and_then(|room| room.limit);
-        let over = limit.map(|limit| self.now.after(limit).0.saturating_add(slack));
-        if over.is_none_or(|over| over > start.0) {
+        let end = limit.map(|limit| self.now.after(limit));
+        if end.is_none_or(|end| end.0.saturating_add(slack) > start.0) {
             return false;
         }
         let lent = self.lend_aside();
         let served = self.offer_waiting(place).is_ok();
-        self.take_aside(&lent);
+        self.take_aside(&lent, end);
         served
     }
 
@@ -320,7 +333,7 @@ impl Manager {
     pub(super) fn aside_ready(&self, node: NodeId) -> usize {
         let units = self.aside.iter().flat_map(|of| &of.units);
         units
-            .filter(|((at, _), ready)| *at == node && **ready)
+            .filter(|((at, _), state)| *at == node && **state == SetAside::Ready)
             .count()
     }
 }

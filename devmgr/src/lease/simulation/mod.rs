@@ -1,11 +1,14 @@
 //! A small cluster around the machine: nodes that keep the nodes' side of the rules, links that lose, delay
 //! and repeat, clients, a store, and a manager that can be killed at any moment.
 //!
-//! Invariants that hold after every step are in `checks`; `random` drives it.
+//! Invariants that hold after every step are in `checks`; `random` and `exhaustive` drive it;
+//! `scenarios` looks at the order in which requests are served.
 
 mod checks;
+mod exhaustive;
 mod node;
 mod random;
+mod scenarios;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,6 +205,30 @@ impl World {
         };
         self.event(event);
         true
+    }
+
+    /// The next message of a link is lost; a welcome only with its link.
+    pub(super) fn drop_message(&mut self, at: usize, to_manager: bool) {
+        let Some(link) = self.nodes[at].link.as_mut() else {
+            return;
+        };
+        if to_manager {
+            link.to_manager.pop_front();
+        } else if !matches!(link.to_node.front(), Some(ToNode::Welcome(_))) {
+            link.to_node.pop_front();
+        }
+    }
+
+    /// The next message of a link comes again, behind all others.
+    pub(super) fn repeat_message(&mut self, at: usize, to_manager: bool) {
+        let Some(link) = self.nodes[at].link.as_mut() else {
+            return;
+        };
+        if to_manager {
+            link.to_manager.extend(link.to_manager.front().cloned());
+        } else {
+            link.to_node.extend(link.to_node.front().cloned());
+        }
     }
 
     /// Everything under way arrives.

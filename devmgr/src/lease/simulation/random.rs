@@ -258,30 +258,11 @@ impl World {
         };
         let at = usize::from(at) % self.nodes.len();
         let id = self.nodes[at].id;
-        let link = self.nodes[at].link.as_mut();
         match *op {
-            Op::DropToNode(_) => {
-                if let Some(link) = link
-                    && !matches!(link.to_node.front(), Some(ToNode::Welcome(_)))
-                {
-                    link.to_node.pop_front();
-                }
-            }
-            Op::DropToManager(_) => drop(link.and_then(|of| of.to_manager.pop_front())),
-            Op::RepeatToNode(_) => {
-                if let Some(link) = link
-                    && let Some(again) = link.to_node.front().cloned()
-                {
-                    link.to_node.push_back(again);
-                }
-            }
-            Op::RepeatToManager(_) => {
-                if let Some(link) = link
-                    && let Some(again) = link.to_manager.front().cloned()
-                {
-                    link.to_manager.push_back(again);
-                }
-            }
+            Op::DropToNode(_) => self.drop_message(at, false),
+            Op::DropToManager(_) => self.drop_message(at, true),
+            Op::RepeatToNode(_) => self.repeat_message(at, false),
+            Op::RepeatToManager(_) => self.repeat_message(at, true),
             Op::Sessions(which, count) => {
                 let serving: Vec<_> = self.nodes[at].serving.keys().copied().collect();
                 if !serving.is_empty() {

@@ -1,0 +1,198 @@
+//! How long the lease machine takes for an event: 1,000 nodes of 8 devices, 10,000 clients.
+//!
+//! `cargo run --release -p causeway-devmgr --example lease_speed`. It measures the machine alone: no
+//! network, no store; nodes acknowledge at once.
+
+use std::time::{Duration, Instant};
+
+use causeway_devmgr::inventory::{DeviceId, NodeId, OfferedDevice, Shares};
+use causeway_devmgr::lease::{
+    Action, Calendar, Event, GrantWord, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Span,
+    Step, Time, Wall,
+};
+use causeway_devmgr::policy::Class;
+use causeway_proto::control::InfoAnswer;
+
+const NODES: u32 = 1_000;
+const CLIENTS: u32 = 10_000;
+
+struct Bench {
+    manager: Manager,
+    now: Time,
+    times: Vec<Duration>,
+}
+
+impl Bench {
+    fn event(&mut self, event: Event) -> Step {
+        self.now.0 += 1;
+        let start = Instant::now();
+        let step = self.manager.handle(self.now, event);
+        self.times.push(start.elapsed());
+        step
+    }
+
+    /// Hands a step's grants to nodes that acknowledge them, and its withdrawals; grants that were told of.
+    fn carry_out(&mut self, step: Step) -> u32 {
+        let mut granted = 0;
+        for action in step.actions {
+            let next = match action {
+                Action::Grant(grant) => Event::GrantAcknowledged(GrantWord {
+                    node: grant.node,
+                    lease: grant.lease,
+                    epoch: grant.epoch,
+                }),
+                Action::Withdraw {
+                    node, lease, epoch, ..
+                } => Event::Withdrawn(GrantWord { node, lease, epoch }),
+                Action::Tell {
+                    outcome: Outcome::Leased(_),
+                    ..
+                } => {
+                    granted += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            let step = self.event(next);
+            granted += self.carry_out(step);
+        }
+        granted
+    }
+
+    /// What was measured since the last report.
+    fn report(&mut self, what: &str) {
+        let mut times = std::mem::take(&mut self.times);
+        times.sort_unstable();
+        let part = |of: usize| times[(times.len() * of / 1000).min(times.len() - 1)];
+        let all: Duration = times.iter().sum();
+        println!(
+            "{what:<34} {:>7} events  mean {:>9.1?}  p50 {:>9.1?}  p99 {:>9.1?}  most {:>9.1?}",
+            times.len(),
+            all / times.len() as u32,
+            part(500),
+            part(990),
+            part(1000)
+        );
+    }
+}
+
+fn device(node: u32, at: u32) -> OfferedDevice {
+    let answer = |name, value: Vec<u8>| InfoAnswer {
+        name,
+        value: value.into(),
+        status: 0,
+    };
+    // Four models; each device has a UUID of its own, and a long list of extensions.
+    let memory = (8_u64 << (node % 4)) << 30;
+    let mut uuid = [0; 16];
+    uuid[..4].copy_from_slice(&(node * 8 + at).to_be_bytes());
+    let answers = vec![
+        answer(0x1000, 4_u64.to_le_bytes().to_vec()),
+        answer(0x1002, (20 * (node % 4 + 1)).to_le_bytes().to_vec()),
+        answer(0x101F, memory.to_le_bytes().to_vec()),
+        answer(0x1030, "cl_khr_fp64 ".repeat(40).into_bytes()),
+        answer(0x106A, uuid.to_vec()),
+    ];
+    let id = DeviceId {
+        platform: 0,
+        device: at,
+    };
+    OfferedDevice::new(id, answers, Shares::Whole)
+}
+
+fn lease(of: u32) -> LeaseId {
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&of.wrapping_mul(0x9E37_79B9).to_be_bytes());
+    id[4..8].copy_from_slice(&of.to_be_bytes());
+    LeaseId(id)
+}
+
+fn request(of: u32, line: &str, wait: bool) -> Event {
+    Event::Request(NewRequest {
+        lease: lease(of),
+        user: format!("user{}", of % 2_000).as_str().into(),
+        groups: Vec::new(),
+        devices: line.parse().expect("a request"),
+        class: Class::Normal,
+        limit: None,
+        wait,
+        reserve: false,
+    })
+}
+
+fn release(of: u32) -> Event {
+    Event::Release {
+        lease: lease(of),
+        user: format!("user{}", of % 2_000).as_str().into(),
+    }
+}
+
+fn main() {
+    let start = Calendar {
+        time: Time(0),
+        wall: Wall(1_700_000_000_000),
+    };
+    let mut bench = Bench {
+        manager: Manager::load(Rows::default(), start),
+        now: Time(0),
+        times: Vec::new(),
+    };
+    for node in 0..NODES {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&node.to_be_bytes());
+        let step = bench.event(Event::NodeJoined(Joined {
+            node: NodeId(id),
+            name: format!("node{node}"),
+            addresses: Vec::new(),
+            devices: (0..8).map(|at| device(node, at)).collect(),
+            running: Vec::new(),
+        }));
+        bench.carry_out(step);
+    }
+    bench.report("a node joins");
+    const LINES: [&str; 3] = [
+        "1",
+        "2, TYPE=GPU, GLOBAL_MEM_SIZE>=16GiB; same-node",
+        "1, MAX_COMPUTE_UNITS>=40",
+    ];
+    let free: u32 = 4_000;
+    for of in 0..free {
+        let step = bench.event(request(of, LINES[of as usize % 3], false));
+        bench.carry_out(step);
+    }
+    bench.report("request and answers, free units");
+    for of in 0..free {
+        let step = bench.event(Event::Renew {
+            lease: lease(of),
+            user: format!("user{}", of % 2_000).as_str().into(),
+        });
+        bench.carry_out(step);
+    }
+    bench.report("renewal");
+    for of in free..free + 3_000 {
+        let step = bench.event(request(of, "1", false));
+        bench.carry_out(step);
+    }
+    bench.times.clear();
+    for of in CLIENTS..2 * CLIENTS {
+        let step = bench.event(request(of, LINES[of as usize % 3], true));
+        bench.carry_out(step);
+    }
+    bench.report("request that has to wait");
+    let mut granted = 0;
+    for of in 0..free {
+        let step = bench.event(release(of));
+        granted += bench.carry_out(step);
+    }
+    bench.report("release that serves who waits");
+    println!("{granted} of those who waited were served");
+    let before = Instant::now();
+    let step = bench
+        .manager
+        .handle(Time(bench.now.0 + Span::seconds(1).0), Event::Tick);
+    println!(
+        "a tick with {} actions: {:.1?}",
+        step.actions.len(),
+        before.elapsed()
+    );
+}

@@ -1,0 +1,203 @@
+//! The order in which requests are served: fairness, back-filling, the bound on waiting, restarts.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::random::device;
+use super::*;
+
+/// Nodes of so many GPUs each.
+fn gpus(nodes: &[u32]) -> World {
+    let devices = |count: &u32| (0..*count).map(|at| device(at, true, 8, 1)).collect();
+    let nodes: Vec<Vec<OfferedDevice>> = nodes.iter().map(devices).collect();
+    World::new(&nodes, Rows::default())
+}
+
+impl World {
+    /// A user asks, and everything under way arrives.
+    fn ask(&mut self, user: u8, shape: &str, limit: Option<Span>) -> LeaseId {
+        let mut new = self.new_request(user, shape);
+        new.limit = limit;
+        new.groups.clear();
+        let lease = new.lease;
+        self.event(Event::Request(new));
+        self.deliver_all();
+        lease
+    }
+
+    fn give_back(&mut self, lease: LeaseId) {
+        let user = self.users[&lease].clone();
+        self.event(Event::Release { lease, user });
+        self.deliver_all();
+    }
+
+    fn holds(&self, lease: LeaseId) -> bool {
+        matches!(self.told.get(&lease), Some(Told::Holds(_)))
+    }
+
+    fn held_by(&self, user: u8) -> usize {
+        let name: UserName = format!("u{user}").as_str().into();
+        let his = self.users.iter().filter(|(_, of)| **of == name);
+        his.filter(|(lease, _)| self.holds(**lease)).count()
+    }
+
+    /// Time passes; those who hold something renew it.
+    fn live(&mut self, seconds: u64) {
+        for _ in 0..seconds.div_ceil(10) {
+            self.pass(Span::seconds(10.min(seconds)));
+            self.deliver_all();
+            for (lease, user) in self.users.clone() {
+                if self.holds(lease) {
+                    self.event(Event::Renew { lease, user });
+                }
+            }
+            self.deliver_all();
+        }
+    }
+}
+
+#[test]
+fn users_share_equally_whoever_came_first() {
+    let mut world = gpus(&[4]);
+    let first: Vec<_> = (0..8).map(|_| world.ask(0, "1", None)).collect();
+    for _ in 0..8 {
+        world.ask(1, "1", None);
+    }
+    assert_eq!((world.held_by(0), world.held_by(1)), (4, 0));
+    for lease in &first[..2] {
+        world.give_back(*lease);
+    }
+    assert_eq!((world.held_by(0), world.held_by(1)), (2, 2));
+    world.give_back(first[2]);
+    assert_eq!((world.held_by(0), world.held_by(1)), (2, 2));
+}
+
+#[test]
+fn one_user_is_served_in_the_order_in_which_he_asked() {
+    let mut world = gpus(&[2]);
+    let held = world.ask(0, "2", None);
+    let (large, small) = (world.ask(1, "2", None), world.ask(1, "1", None));
+    world.give_back(held);
+    assert!(world.holds(large) && !world.holds(small));
+}
+
+#[test]
+fn a_request_that_waited_long_gets_units_set_aside() {
+    let mut world = gpus(&[2]);
+    let (one, two) = (world.ask(0, "1", None), world.ask(0, "1", None));
+    let large = world.ask(1, "2", None);
+    world.give_back(one);
+    // Not yet: small ones pass by.
+    let passing = world.ask(2, "1", None);
+    assert!(world.holds(passing));
+    world.live(40);
+    world.give_back(passing);
+    let late = world.ask(2, "1", None);
+    assert!(!world.holds(late), "the unit is set aside");
+    world.give_back(two);
+    assert!(world.holds(large) && !world.holds(late));
+    world.give_back(large);
+    assert!(world.holds(late));
+}
+
+#[test]
+fn what_is_set_aside_goes_to_those_who_are_gone_in_time() {
+    let mut world = gpus(&[2]);
+    let long = world.ask(0, "1", Some(Span::seconds(300)));
+    let short = world.ask(0, "1", None);
+    let large = world.ask(1, "2", None);
+    world.live(40);
+    world.give_back(short);
+    let too_long = world.ask(2, "1", Some(Span::seconds(290)));
+    let in_time = world.ask(0, "1", Some(Span::seconds(60)));
+    assert!(!world.holds(too_long) && world.holds(in_time));
+    world.give_back(long);
+    assert!(!world.holds(large) && !world.holds(too_long));
+    world.live(70);
+    assert!(world.holds(large));
+}
+
+#[test]
+fn the_queue_keeps_its_order_over_a_restart() {
+    let mut world = gpus(&[1]);
+    let held = world.ask(0, "1", None);
+    let waiting: Vec<_> = (1..3).map(|user| world.ask(user, "1", None)).collect();
+    world.restart();
+    world.join(0);
+    world.deliver_all();
+    // The second comes back first; its place is behind the first's all the same.
+    for at in [1, 0] {
+        let mut again = world.new_request(at as u8 + 1, "1");
+        world.users.remove(&again.lease);
+        again.lease = waiting[at];
+        world.event(Event::Request(again));
+    }
+    assert!(world.holds(held), "the lease has gone on");
+    world.give_back(held);
+    assert!(world.holds(waiting[0]) && !world.holds(waiting[1]));
+}
+
+#[test]
+fn a_manager_that_was_stopped_ends_no_lease_for_it() {
+    let mut world = gpus(&[1]);
+    let held = world.ask(0, "1", None);
+    world.move_to(world.time.after(Span::seconds(5000)));
+    world.event(Event::Tick);
+    assert!(world.holds(held));
+    world.pass(Span::seconds(61));
+    assert!(
+        !world.holds(held),
+        "nobody renewed it while the manager ran"
+    );
+}
+
+#[test]
+fn who_waits_is_refused_only_what_can_never_be() {
+    let mut world = gpus(&[2]);
+    let impossible = world.ask(0, "3", None);
+    assert_eq!(world.told.get(&impossible), Some(&Told::Over));
+    assert!(!world.waiting.contains(&impossible));
+    let held = world.ask(0, "2", None);
+    let possible = world.ask(1, "2", None);
+    assert!(world.holds(held) && world.waiting.contains(&possible));
+}
+
+/// No lease goes on longer than this in the test of the bound.
+const LONGEST: u64 = 60;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn no_request_waits_longer_than_the_bound(
+        before in vec((0_u8..3, 0_usize..4, 1_u64..=LONGEST), 0..12),
+        after in vec((0_u8..3, 0_usize..4, 1_u64..=LONGEST, any::<bool>(), 0_u64..4000), 20..60),
+        large in 0_usize..3,
+    ) {
+        const SHAPES: [&str; 4] = ["1", "2", "2; same-node", "1; spread"];
+        let mut world = gpus(&[3, 2]);
+        for (user, shape, limit) in before {
+            world.ask(user, SHAPES[shape], Some(Span::seconds(limit)));
+        }
+        let older = world.manager.waiting().count() as u64;
+        let start = world.time;
+        let shape = ["5", "3; same-node", "2; spread"][large];
+        let large = world.ask(9, shape, Some(Span::seconds(LONGEST)));
+        let timing = &world.manager.policy.timing;
+        let bound = timing.patience.0 + (older + 1) * (LONGEST * 1000 + timing.acknowledge.0);
+        let mut at = 0;
+        let mut served = world.holds(large);
+        while !served && world.time.since(start).0 <= bound {
+            let (user, shape, limit, wait, span) = after[at % after.len()];
+            at += 1;
+            let mut new = world.new_request(user, SHAPES[shape]);
+            (new.wait, new.limit) = (wait, Some(Span::seconds(limit)));
+            world.event(Event::Request(new));
+            world.deliver_all();
+            served |= world.holds(large);
+            world.pass(Span(span + 1));
+            world.deliver_all();
+            served |= world.holds(large);
+        }
+        prop_assert!(served, "{} ms, {older} older ones", world.time.since(start).0);
+    }
+}
