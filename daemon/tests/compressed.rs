@@ -112,6 +112,37 @@ fn bytes_are_the_same_in_both_directions() {
     });
 }
 
+// Alone, and short enough to leave without a lane's thread.
+#[test]
+fn a_short_read_is_compressed_as_well() {
+    both_ways(|daemon| {
+        let (mut session, mut lane, context, queue) = open(daemon);
+        lane.write_all(&Header::compress().encode()).unwrap();
+        let bytes = text(100_000);
+        let whole = linear(0, bytes.len() as u64);
+        let buffer = session.buffer(context, bytes.len() as u64, &[]);
+        // The worker knows the client's wish when it has taken what came behind it.
+        let put = session.enqueue(queue, &[], write(buffer, whole, None));
+        let credit = next_word(std::slice::from_mut(&mut lane));
+        assert_eq!((credit.kind, credit.transfer.0), (Bulk::Credit, put));
+        lane.write_all(&piece(put, 0, bytes.len()).encode())
+            .unwrap();
+        lane.write_all(&bytes).unwrap();
+        assert_eq!(session.wait(put).status, 0);
+
+        session.enqueue(queue, &[], read(buffer, whole, true));
+        let mut head = [0; HEADER];
+        loop {
+            lane.read_exact(&mut head).unwrap();
+            let (header, less) = Header::decode_packed(&head).unwrap();
+            if header.kind == Bulk::Data {
+                assert!(less.is_some_and(|less| less < header.length), "{header:?}");
+                break;
+            }
+        }
+    });
+}
+
 #[test]
 fn what_the_client_has_not_allowed_is_not_compressed() {
     let daemon = Daemon::start();

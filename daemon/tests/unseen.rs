@@ -8,6 +8,7 @@ use common::{Daemon, Session, launch, linear, memory, write};
 const OUT_OF_ORDER: u64 = 1;
 const INVALID_VALUE: i32 = -30;
 const INVALID_WORK_GROUP_SIZE: i32 = -54;
+const OUT_OF_RESOURCES: i32 = -5;
 // More than are told together.
 const MANY: u64 = 300;
 
@@ -89,6 +90,43 @@ fn a_flood_of_launches_is_told_in_order_and_one_that_is_refused_says_so() {
         let count = u32::try_from(MANY).unwrap().to_ne_bytes();
         assert_eq!(session.bytes(queue_of_own, counter, 0, 4)[..], count);
     }
+}
+
+// The driver has no event for the launches then; the fill's tells of itself.
+#[test]
+fn where_no_marker_can_be_made_only_what_nothing_tells_of_fails() {
+    let environment = [
+        ("CAUSEWAYD_WATCHING", "1"),
+        (
+            "FAKE_OPENCL_CONFIG",
+            "kernel.f.ns = 1\n[[call]]\nname = \"clEnqueueMarkerWithWaitList\"\nfail = -5",
+        ),
+    ];
+    let daemon = Daemon::fake_with("", &[], &environment);
+    let (mut session, queue, buffer) = open(&daemon, 0);
+    let context = session.context();
+    let queue_of_own = session.queue(context, 0);
+    let (program, answer) = session.build(context, "kernel void f(global int *x) {}", "");
+    assert_eq!(answer.status, 0, "{answer:?}");
+    let kernel = session.kernel(program, "f");
+    let of_own = session.buffer(context, 64, &[0; 64]);
+    let [filled, launched, refused, elsewhere] = std::array::from_fn(|_| session.new_id());
+    let launch = || launch(kernel, vec![memory(of_own)], &[1], &[]);
+    session.send(vec![
+        unseen(filled, queue_of_own, &[], fill(of_own, 1)),
+        unseen(launched, queue_of_own, &[], launch()),
+        unseen(
+            refused,
+            queue_of_own,
+            &[],
+            write(of_own, linear(62, 4), Some(b"four")),
+        ),
+        unseen(elsewhere, queue, &[], fill(buffer, 1)),
+    ]);
+    assert_eq!(session.wait(refused).status, INVALID_VALUE);
+    assert_eq!(session.wait(launched).status, OUT_OF_RESOURCES);
+    assert_eq!(session.wait(filled).status, 0);
+    assert_eq!(session.wait(elsewhere).status, 0);
 }
 
 #[test]

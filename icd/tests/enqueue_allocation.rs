@@ -154,7 +154,7 @@ fn an_event_costs_what_it_is_made_of() {
 #[test]
 fn a_pool_of_events_keeps_order_ends_and_contents() {
     let all = Enqueues::new();
-    // More than the pool keeps, in rounds that are waited for and rounds that are not.
+    // In rounds that are waited for and rounds that are not.
     for round in 0..6usize {
         for i in 0..700 {
             all.launch_changed(round * 700 + i);

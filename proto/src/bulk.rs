@@ -44,11 +44,11 @@ pub enum Kind {
     Offer,
     /// All `length` bytes of a client's write follow, for which no credit was granted. `offset` is 0.
     Eager,
-    /// From a client, as the first on a connection: the worker sends at most `offset` bytes a second on it.
-    /// `transfer` is 0.
+    /// From a client, as soon as a connection is there: from now on the worker sends at most `offset` bytes a
+    /// second on it. `transfer` is 0.
     Pace,
-    /// From a client, before anything else on a connection but [`Kind::Pace`]: the worker may compress what it
-    /// sends on it. `transfer` and `offset` are 0.
+    /// From a client, as soon as a connection is there: from now on the worker may compress what it sends on it.
+    /// `transfer` and `offset` are 0.
     Compress,
 }
 

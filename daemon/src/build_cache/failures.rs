@@ -2,7 +2,7 @@
 //!
 //! Some will never come out, because the compiler crashes on them; others failed for want of memory, or because
 //! somebody else had the device. Nobody can tell the two apart, so each may be tried again, after a pause
-//! that grows from failure to failure, and no more after a few. An entry that is outdated counts as well, without a
+//! that grows from failure to failure, and no more after a few; one that comes out after all has never failed. An entry that is outdated counts as well, without a
 //! pause: a compiler is replaced now and then, but a driver that compiles with a passing file makes entries that are
 //! always outdated.
 //!
@@ -33,6 +33,8 @@ pub struct Failures<N> {
 #[derive(Clone, Copy, Debug)]
 struct Failed {
     times: u32,
+    // Of these times.
+    outdated: u32,
     // None: never.
     again: Option<Instant>,
 }
@@ -51,19 +53,33 @@ impl<N: Copy + Eq + Hash> Failures<N> {
     /// It failed now.
     pub fn fail(&mut self, name: N, now: Instant) {
         let pause = |times| FIRST_PAUSE * GROWTH.pow(times - 1);
-        self.count(name, |times| now + pause(times));
+        self.count(name, 0, |times| now + pause(times));
+    }
+
+    /// It came out: its failures are forgiven, not how often it was outdated.
+    pub fn succeed(&mut self, name: &N) {
+        if let Some(failed) = self.failed.get_mut(name)
+            && failed.again.is_some()
+        {
+            failed.times = failed.outdated;
+        }
     }
 
     /// It came out once, for a compiler that is another one now.
     pub fn outdate(&mut self, name: N, now: Instant) {
-        self.count(name, |_| now);
+        self.count(name, 1, |_| now);
     }
 
-    fn count(&mut self, name: N, again: impl FnOnce(u32) -> Instant) {
-        let before = self.failed.get(&name).map_or(0, |failed| failed.times);
-        let times = ATTEMPTS.min(before + 1);
-        let again = (times < ATTEMPTS).then(|| again(times));
-        if self.failed.insert(name, Failed { times, again }).is_some() {
+    fn count(&mut self, name: N, outdated: u32, again: impl FnOnce(u32) -> Instant) {
+        let before = self.failed.get(&name);
+        let (times, before) = before.map_or((0, 0), |failed| (failed.times, failed.outdated));
+        let times = ATTEMPTS.min(times + 1);
+        let failed = Failed {
+            times,
+            outdated: before + outdated,
+            again: (times < ATTEMPTS).then(|| again(times)),
+        };
+        if self.failed.insert(name, failed).is_some() {
             self.order.retain(|other| *other != name);
         }
         self.order.push_back(name);
@@ -101,6 +117,26 @@ mod tests {
         assert!(failures.may_try(&1, now));
         failures.fail(1, now);
         assert!(!failures.may_try(&1, now + Duration::from_secs(1 << 30)));
+    }
+
+    #[test]
+    fn who_succeeds_is_forgiven_its_failures_but_not_its_age() {
+        let mut failures = Failures::new(8);
+        let mut now = Instant::now();
+        for _ in 0..ATTEMPTS {
+            for _ in 0..ATTEMPTS - 1 {
+                failures.fail(1, now);
+                now += FIRST_PAUSE * GROWTH.pow(ATTEMPTS);
+            }
+            failures.succeed(&1);
+            assert!(failures.may_try(&1, now));
+        }
+        for _ in 0..ATTEMPTS {
+            assert!(failures.may_try(&2, now));
+            failures.outdate(2, now);
+            failures.succeed(&2);
+        }
+        assert!(!failures.may_try(&2, now));
     }
 
     #[test]

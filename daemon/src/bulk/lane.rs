@@ -93,7 +93,7 @@ pub(super) fn start(shared: &Arc<Shared>, lane: Lane, outlet: Arc<Outlet>) {
         let (shared, both) = (Arc::clone(shared), Arc::clone(&both));
         move || {
             let (lane, outlet) = &*both;
-            let ended = read(&shared, lane, outlet.stream());
+            let ended = read(&shared, lane, outlet);
             end(&shared, lane, outlet, ended);
         }
     });
@@ -137,7 +137,8 @@ fn end(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet, ended: Result<(), Lan
     }
 }
 
-fn read(shared: &Arc<Shared>, lane: &Lane, mut stream: &Stream) -> Result<(), LaneError> {
+fn read(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneError> {
+    let mut stream = outlet.stream();
     let mut scratch = Vec::new();
     let mut unpacker = Unpacker::default();
     loop {
@@ -147,7 +148,12 @@ fn read(shared: &Arc<Shared>, lane: &Lane, mut stream: &Stream) -> Result<(), La
             got => stream.read_exact(&mut bytes[got..])?,
         }
         match Header::decode_packed(&bytes)? {
-            (header, None) => take(shared, lane, stream, &header, &mut scratch)?,
+            (header, None) => {
+                take(shared, lane, stream, &header, &mut scratch)?;
+                if matches!(header.kind, Kind::Pace | Kind::Compress) {
+                    outlet.leave_to_thread();
+                }
+            }
             (_, Some(_)) if lane.origin() != Origin::Client => return Err(LaneError::Packed),
             (header, Some(packed)) => {
                 let stream = unpacker.receive(stream, packed, header.length)?;

@@ -3,7 +3,8 @@
 //! The thread sends what the lane's queue has. A word or a short read before which nothing waits needs no queue:
 //! whoever has it sends it, as far as the stream takes it without waiting, and nobody is woken for it. What the
 //! stream does not take is left to the lane's thread. Invariant: bytes of one message are sent one behind
-//! the other, for the rest of a message goes before all else; only the lane's own thread ever waits.
+//! the other, for the rest of a message goes before all else; only the lane's own thread ever waits, and only it sends
+//! where the client wants less speed or smaller chunks.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -26,6 +27,8 @@ pub(super) struct Outlet {
     // Whether there is one; changed under that lock.
     has_rest: AtomicBool,
     gone: AtomicBool,
+    // Whether the client has said how to send: only the lane's thread paces and packs.
+    by_thread: AtomicBool,
 }
 
 /// A header, and the bytes that follow it.
@@ -48,7 +51,13 @@ impl Outlet {
             rest: Mutex::default(),
             has_rest: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            by_thread: AtomicBool::new(false),
         }
+    }
+
+    /// From now on only the lane's thread sends.
+    pub(super) fn leave_to_thread(&self) {
+        self.by_thread.store(true, Ordering::Relaxed);
     }
 
     /// Where it sends.
@@ -95,6 +104,9 @@ impl Outlet {
     /// Sends on the calling thread, without waiting. Whether the lane's thread has to be told that there is
     /// a rest of it; `Err`: the lane is over or full, or somebody else sends.
     pub(super) fn send_at_once(&self, message: Message) -> Result<bool, Message> {
+        if self.by_thread.load(Ordering::Relaxed) {
+            return Err(message);
+        }
         let Some(mut rest) = self.rest.try_lock() else {
             return Err(message);
         };

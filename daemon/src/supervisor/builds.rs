@@ -292,6 +292,7 @@ impl Directory {
                 let total = self.store.total();
                 tracing::debug!(key = ?name.key, bytes = bytes.len(), total, "a build is cached");
                 self.complained = false;
+                self.failures.succeed(&name);
             }
             // A full disk says so once, not with every build.
             Err(error) if self.complained => tracing::debug!(%error, "a build cannot be cached"),

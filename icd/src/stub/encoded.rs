@@ -43,7 +43,8 @@ pub struct Encoded {
 
 impl Encoded {
     fn new(tag: u32) -> Encoded {
-        let mut body = SPARE.take();
+        // A program's last destructors may enqueue, too, when the thread has given its buffer back.
+        let mut body = SPARE.try_with(Cell::take).unwrap_or_default();
         body.clear();
         Encoded { tag, body }
     }
@@ -218,6 +219,31 @@ mod tests {
         Enqueue, KernelArg, NdRange, WriteBuffer, command::Kind, enqueue::Operation, kernel_arg,
     };
     use proptest::prelude::*;
+
+    #[test]
+    fn a_thread_that_is_ending_may_still_enqueue() {
+        use std::sync::mpsc::{Sender, channel};
+
+        struct Last(Sender<usize>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                let launch = Encoded::launch(KernelId(3));
+                self.0.send(launch.body.len()).unwrap();
+            }
+        }
+        thread_local! {
+            static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+        }
+
+        let (sender, lengths) = channel();
+        let ending = std::thread::spawn(move || {
+            // What is made first goes last: after the thread's buffer.
+            LAST.set(Some(Last(sender)));
+            drop(Encoded::launch(KernelId(3)));
+        });
+        ending.join().unwrap();
+        assert_eq!(lengths.recv(), Ok(2));
+    }
 
     fn encoded(command: &impl EncodeCommand) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -49,7 +49,7 @@ impl Unseen {
     }
 
     /// What has gathered, to be listened for; the next command begins another group. Should the last have no
-    /// event, `marker` makes one that comes after it; if it cannot, all end with its error, and the outbox hears of it.
+    /// event, `marker` makes one that comes after it; if it cannot, those that nothing tells of end with its error.
     pub(crate) fn close(
         &self,
         shared: &Shared,
@@ -61,18 +61,9 @@ impl Unseen {
         let room = Vec::with_capacity(commands.capacity().min(commands.len() + 1));
         let earlier = std::mem::replace(&mut *commands, room);
         drop(commands);
-        let last = match event.map_or_else(marker, Ok) {
-            Ok(event) => (last, event),
-            Err(status) => {
-                shared
-                    .unseen
-                    .fetch_sub(earlier.len() + 1, Ordering::Relaxed);
-                let ids = earlier.into_iter().map(|(id, _)| id).chain([last]);
-                for id in ids {
-                    shared.outbox.complete(ended(id, status), None);
-                }
-                return None;
-            }
+        let (earlier, last) = match event.map_or_else(marker, Ok) {
+            Ok(event) => (earlier, (last, event)),
+            Err(status) => give_up_tail(shared, earlier, last, status)?,
         };
         Some(Arc::new(Group {
             earlier,
@@ -81,6 +72,24 @@ impl Unseen {
             count: Arc::clone(&shared.unseen),
         }))
     }
+}
+
+// Nothing tells of `last`, nor of those before it that have no event: they end now. What is left of the group ends in
+// one that has.
+fn give_up_tail(
+    shared: &Shared,
+    mut earlier: Vec<Gathered>,
+    last: EventId,
+    status: Status,
+) -> Option<(Vec<Gathered>, (EventId, Event))> {
+    let told = earlier.iter().rposition(|(_, event)| event.is_some());
+    let tail = earlier.split_off(told.map_or(0, |place| place + 1));
+    shared.unseen.fetch_sub(tail.len() + 1, Ordering::Relaxed);
+    for id in tail.into_iter().map(|(id, _)| id).chain([last]) {
+        shared.outbox.complete(ended(id, status), None);
+    }
+    let (id, event) = earlier.pop()?;
+    Some((earlier, (id, event?)))
 }
 
 /// Commands of one in-order queue that are told together.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::stub::event::Life;
 use crate::stub::{Event, Queue};
 
-/// Beyond so many, those that have ended are let go.
+/// Beyond so many, each further command lets one go that has ended.
 const MOST: usize = 2048;
 /// With fewer, one that somebody still refers to is worth waiting for: the queue's last one always is.
 const FEW: usize = 16;
