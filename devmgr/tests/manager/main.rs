@@ -8,6 +8,7 @@ mod node;
 mod process;
 mod queue;
 mod racing;
+mod real_node;
 mod restarts;
 mod samples;
 mod store_failure;

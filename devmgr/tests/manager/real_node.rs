@@ -1,0 +1,169 @@
+//! The real manager with a real daemon in managed mode, on a fake driver: a lease from request to end.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{GetInventoryRequest, OpenSessionReply, OpenSessionRequest};
+use causeway_proto::manager::{Granted, LeaseState, RequestDevices, progress};
+use causeway_proto::version::WireVersion;
+use tonic::{Code, Status};
+
+use super::process::{AT_MOST, Client, Manager, request};
+
+const VERSION: u32 = WireVersion::CURRENT.number() as u32;
+
+/// A daemon; killed when dropped.
+struct Daemon {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Daemon {
+    /// With two devices, of which the second is offered as two.
+    fn start(manager: SocketAddr, folder: &Path) -> Daemon {
+        let programs = programs();
+        let driver = programs.join("libfake_opencl.so");
+        let vendors = folder.join("vendors");
+        std::fs::create_dir_all(&vendors).unwrap();
+        std::fs::write(vendors.join("fake.icd"), driver.to_str().unwrap()).unwrap();
+        let config = folder.join("daemon.toml");
+        let shares = "[[shares]]\ndevice = \"0.1\"\ncount = 2\n";
+        std::fs::write(&config, shares).unwrap();
+        let mut child = Command::new(programs.join("causewayd"))
+            .args(["--listen", "127.0.0.1:0", "--spare-workers", "0"])
+            .args(["--manager", &manager.to_string()])
+            .arg("--config")
+            .arg(&config)
+            .env("OCL_ICD_VENDORS", &vendors)
+            .env("FAKE_OPENCL_CONFIG", "devices = 2")
+            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
+            .env("STATE_DIRECTORY", folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ");
+        let address = address.unwrap_or_else(|| panic!("no address but {line:?}"));
+        Daemon {
+            address: address.parse().unwrap(),
+            child,
+        }
+    }
+
+    async fn open(&self, credential: &[u8]) -> Result<OpenSessionReply, Status> {
+        let mut node = NodeClient::connect(format!("http://{}", self.address))
+            .await
+            .unwrap();
+        let inventory = node.get_inventory(GetInventoryRequest {
+            wire_version: VERSION,
+            credential: credential.to_vec().into(),
+        });
+        let inventory = inventory.await.unwrap().into_inner();
+        let reply = node.open_session(OpenSessionRequest {
+            wire_version: VERSION,
+            inventory_generation: inventory.generation,
+            credential: credential.to_vec().into(),
+            ..OpenSessionRequest::default()
+        });
+        reply.await.map(tonic::Response::into_inner)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the daemon and the fake driver are, built as this test was.
+fn programs() -> PathBuf {
+    let manager = PathBuf::from(env!("CARGO_BIN_EXE_causeway-devmgr"));
+    let folder = manager.parent().unwrap().to_owned();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "-p", "causewayd", "-p", "fake-driver", "--quiet"]);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success());
+    folder
+}
+
+async fn lease(client: &mut Client, asked: RequestDevices) -> Granted {
+    match client.ask(asked).await.unwrap().last().await {
+        progress::Step::Granted(granted) => granted,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_manager_grants_the_daemon_serves_until_it_is_over() {
+    let mut manager = Manager::start();
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(manager.address, folder.path());
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    // A whole device and two shares are three units.
+    let units = lease(&mut ann, request("3")).await;
+    assert_eq!(units.nodes[0].units.len(), 3);
+    let mut bob = manager.user("bob").await;
+    let refused = bob.ask(request("1")).await.unwrap().last().await;
+    assert!(matches!(refused, progress::Step::Refused(_)), "{refused:?}");
+
+    assert_eq!(
+        daemon.open(&[]).await.unwrap_err().code(),
+        Code::PermissionDenied
+    );
+    daemon.open(&units.signed_lease).await.unwrap();
+    // The manager forgets nothing by being killed, and the daemon nothing meanwhile.
+    manager.kill();
+    daemon.open(&units.signed_lease).await.unwrap();
+    manager.kill_and_restart();
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    let leases = ann.list().await;
+    assert_eq!(leases[0].lease_id, units.lease_id);
+    daemon.open(&units.signed_lease).await.unwrap();
+
+    ann.release(&units.lease_id).await.unwrap();
+    let begin = Instant::now();
+    while ann
+        .list()
+        .await
+        .iter()
+        .any(|of| of.state() != LeaseState::Unspecified)
+    {
+        assert!(begin.elapsed() < AT_MOST, "the lease does not end");
+    }
+    let refused = daemon.open(&units.signed_lease).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    let mut bob = manager.user("bob").await;
+    let next = lease(&mut bob, request("3")).await;
+    daemon.open(&next.signed_lease).await.unwrap();
+    let refused = daemon.open(&units.signed_lease).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_was_killed_gives_its_units_back_at_once() {
+    let manager = Manager::start();
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(manager.address, folder.path());
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    let before = lease(&mut ann, request("3")).await;
+    drop(daemon);
+    ann.see_nodes(0).await;
+    let daemon = Daemon::start(manager.address, folder.path());
+    ann.see_nodes(1).await;
+    let after = lease(&mut ann, request("3")).await;
+    daemon.open(&after.signed_lease).await.unwrap();
+    let refused = daemon.open(&before.signed_lease).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+}
