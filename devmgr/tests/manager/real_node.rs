@@ -109,11 +109,11 @@ async fn what_the_manager_grants_the_daemon_serves_until_it_is_over() {
     let daemon = Daemon::start(manager.address, folder.path());
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
-    // A whole device and two shares are three units.
-    let units = lease(&mut ann, request("3")).await;
-    assert_eq!(units.nodes[0].units.len(), 3);
+    // The whole device, and a share of the other.
+    let units = lease(&mut ann, request("2")).await;
+    assert_eq!(units.nodes[0].units.len(), 2);
     let mut bob = manager.user("bob").await;
-    let refused = bob.ask(request("1")).await.unwrap().last().await;
+    let refused = bob.ask(request("2")).await.unwrap().last().await;
     assert!(matches!(refused, progress::Step::Refused(_)), "{refused:?}");
 
     assert_eq!(
@@ -144,7 +144,7 @@ async fn what_the_manager_grants_the_daemon_serves_until_it_is_over() {
     let refused = daemon.open(&units.signed_lease).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     let mut bob = manager.user("bob").await;
-    let next = lease(&mut bob, request("3")).await;
+    let next = lease(&mut bob, request("2")).await;
     daemon.open(&next.signed_lease).await.unwrap();
     let refused = daemon.open(&units.signed_lease).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
@@ -157,12 +157,12 @@ async fn a_daemon_that_was_killed_gives_its_units_back_at_once() {
     let daemon = Daemon::start(manager.address, folder.path());
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
-    let before = lease(&mut ann, request("3")).await;
+    let before = lease(&mut ann, request("2")).await;
     drop(daemon);
     ann.see_nodes(0).await;
     let daemon = Daemon::start(manager.address, folder.path());
     ann.see_nodes(1).await;
-    let after = lease(&mut ann, request("3")).await;
+    let after = lease(&mut ann, request("2")).await;
     daemon.open(&after.signed_lease).await.unwrap();
     let refused = daemon.open(&before.signed_lease).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");

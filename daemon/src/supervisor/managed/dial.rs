@@ -74,3 +74,67 @@ pub(super) fn authorize<T>(request: &mut tonic::Request<T>, token: Option<&Token
         request.metadata_mut().insert("authorization", value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_security::{Authority, ClientCertificates, Issued, ServerTls};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+    use std::time::SystemTime;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    fn write(folder: &Path, name: &str, issued: &Issued) -> (PathBuf, PathBuf) {
+        let (certificate, key) = (
+            folder.join(format!("{name}.pem")),
+            folder.join(format!("{name}.key")),
+        );
+        std::fs::write(&certificate, &issued.certificate).unwrap();
+        std::fs::write(&key, issued.key.reveal()).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        (certificate, key)
+    }
+
+    #[tokio::test]
+    async fn a_manager_with_a_ca_named_has_to_show_its_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let hour = Duration::from_secs(3600);
+        let valid = SystemTime::now() - hour..SystemTime::now() + hour;
+        let (authority, ca) = Authority::generate("ours", valid.clone()).unwrap();
+        let (_, other) = Authority::generate("other", valid.clone()).unwrap();
+        let node = authority.node(&["127.0.0.1".to_owned()], valid).unwrap();
+        let (certificate, key) = write(folder.path(), "manager", &node);
+        let server = ServerTls::load(&certificate, &key, ClientCertificates::None).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = ManagerAddress {
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().unwrap().port(),
+        };
+        let (ca, other) = (
+            write(folder.path(), "ca", &ca).0,
+            write(folder.path(), "other", &other).0,
+        );
+        let serving = tokio::spawn(async move {
+            let (refused, _) = listener.accept().await.unwrap();
+            assert!(
+                secure(server.handshake().unwrap(), refused, &[])
+                    .await
+                    .is_err()
+            );
+            let (socket, _) = listener.accept().await.unwrap();
+            let mut stream = secure(server.handshake().unwrap(), socket, &[])
+                .await
+                .unwrap();
+            let mut preface = [0; 14];
+            stream.read_exact(&mut preface).await.unwrap();
+            assert_eq!(&preface, b"PRI * HTTP/2.0");
+        });
+        let stranger = ClientTls::load(&other, None).unwrap();
+        let refused = dial(&address, Some(&stranger)).await;
+        assert!(matches!(refused, Err(NotDialled::Tls(_))), "{refused:?}");
+        let ours = ClientTls::load(&ca, None).unwrap();
+        dial(&address, Some(&ours)).await.unwrap();
+        serving.await.unwrap();
+    }
+}
