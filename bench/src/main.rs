@@ -8,7 +8,8 @@
 //! ```
 //! - [`rows`]: what is measured, in files by theme; [`marks`]: what it has to reach, one table.
 //! - [`stages`]: where: what has to run for a row, and a round of it.
-//! - [`probe`]: the measuring side, one process per platform; talks JSON lines with the stage.
+//! - [`probe`]: the measuring side, one process per platform; talks JSON lines with the stage. [`content`]: what it sends
+//!   where that matters.
 //! - [`socket`]: the floor: the same bytes over bare TCP. [`iperf`]: what iperf3 makes of a link.
 //! - [`figures`], [`report`], [`plot`]: medians, table and JSON, SVG; [`compare`]: two reports.
 //!
@@ -26,6 +27,7 @@
 mod bars;
 mod cables;
 mod compare;
+mod content;
 mod dealing;
 mod devices;
 mod experiment;

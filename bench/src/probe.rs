@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::content::half_a_picture;
 use crate::devices::{self, Argument, Devices, Kernel, Memory};
 use crate::opencl::ClError;
 use crate::process;
@@ -207,11 +208,14 @@ impl Probe {
                 let source = source(request.nonce, "own");
                 each(1, || cl.build_and_release(&source))
             }
-            Task::Write(_) | Task::Read(_) | Task::MapRead(_) | Task::MapWrite(_) => {
-                self.transfer(request.task)
-            }
+            Task::Write(_)
+            | Task::WritePicture(_)
+            | Task::Read(_)
+            | Task::MapRead(_)
+            | Task::MapWrite(_) => self.transfer(request.task),
             Task::UnmapBytes(bytes) => self.unmap_by_hand(bytes as usize),
-            Task::Busy(bytes, direction) => self.busy(bytes as usize, direction),
+            Task::Busy(bytes, direction) => Ok(self.busy(bytes as usize, direction)?.0),
+            Task::Beside(bytes, direction) => Ok(vec![self.busy(bytes as usize, direction)?.1]),
             Task::Peak(bytes, _) => self.peak(bytes as usize).map(|bytes| vec![bytes]),
             // These are not for a process that is already there, or made of others.
             Task::PingPong
@@ -269,8 +273,11 @@ impl Probe {
     }
 
     fn transfer(&self, task: Task) -> Result<Vec<u64>, ClError> {
-        let (Task::Write(size) | Task::Read(size) | Task::MapRead(size) | Task::MapWrite(size)) =
-            task
+        let (Task::Write(size)
+        | Task::WritePicture(size)
+        | Task::Read(size)
+        | Task::MapRead(size)
+        | Task::MapWrite(size)) = task
         else {
             return Ok(Vec::new());
         };
@@ -279,13 +286,18 @@ impl Probe {
         let buffer = cl.buffer(size)?;
         // Each side is touched before, so that no page is new inside the measurement; and what is read has
         // been written: memory that nobody wrote is one page of zeros, read from the processor's cache.
-        let mut data = vec![1u8; size];
+        let mut data = match task {
+            Task::WritePicture(_) => half_a_picture(size),
+            _ => vec![1u8; size],
+        };
         if matches!(task, Task::Read(_) | Task::MapRead(_)) {
             cl.write_now(buffer, &data)?;
             cl.finish(0)?;
         }
         let mut once = || match task {
-            Task::Write(_) => cl.write_now(buffer, &data).and_then(|()| cl.finish(0)),
+            Task::Write(_) | Task::WritePicture(_) => {
+                cl.write_now(buffer, &data).and_then(|()| cl.finish(0))
+            }
             Task::Read(_) => cl.read(0, buffer, &mut data, &[]),
             Task::MapWrite(_) => cl.map(buffer, size, true, |bytes| bytes[0] = 1),
             _ => cl.map(buffer, size, false, |bytes| {
@@ -311,8 +323,9 @@ impl Probe {
         Ok(Vec::new())
     }
 
-    /// A 4-byte read every 2 ms while `size` bytes are under way on the other queue; for no bytes, some of them.
-    fn busy(&self, size: usize, direction: Direction) -> Result<Vec<u64>, ClError> {
+    /// A 4-byte read every 2 ms while `size` bytes are under way on the other queue; for no bytes, some of them. The times
+    /// of the reads, and of the bytes.
+    fn busy(&self, size: usize, direction: Direction) -> Result<(Vec<u64>, u64), ClError> {
         const GAP: Duration = Duration::from_millis(2);
         let mut samples = Vec::new();
         let mut once = || {
@@ -322,20 +335,22 @@ impl Probe {
         };
         if size == 0 {
             (0..200).try_for_each(|_| once())?;
-            return Ok(samples);
+            return Ok((samples, 0));
         }
         let buffer = self.devices.buffer(size)?;
         let mut data = vec![1u8; size];
         let up = direction == Direction::Up;
+        let begun = Instant::now();
         let running = self.devices.start(self.other, buffer, &mut data, up)?;
         while running.is_running()? {
             once()?;
         }
+        let took = begun.elapsed().as_nanos() as u64;
         drop(running);
         self.devices.release(buffer)?;
         // The last one may have been alone.
         samples.pop();
-        Ok(samples)
+        Ok((samples, took))
     }
 
     /// Bytes resident at the peak of a write and a read, beyond what was before.

@@ -43,7 +43,7 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
             let sizes = SIZES.into_iter().filter(|&bytes| bytes <= most);
             rows.extend(sizes.map(|bytes| match way {
                 Way::Tcp => row(kind, bytes).base(Base::Streams),
-                Way::Own => row(kind, bytes),
+                Way::Own | Way::Lz4 => row(kind, bytes),
             }));
         }
         for kind in maps {

@@ -1,7 +1,7 @@
 //! Emulated links: how much of them is used, and what a small command feels of it.
 #![forbid(unsafe_code)]
 
-use super::{Base, Direction, Group, Link, Row, Task, size_name};
+use super::{Base, Direction, Group, Link, Row, Task, Way, size_name};
 use crate::figures::Unit;
 use crate::options::Options;
 
@@ -28,6 +28,22 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
             );
         }
     }
+    let name = format!(
+        "write of {} of half a picture, LZ4, 1 Gbit/s, 0.2 ms",
+        size_name(bytes)
+    );
+    rows.push(
+        Row::new(
+            Group::Links,
+            Task::WritePicture(bytes),
+            "link/1G-0.2ms/lz4/write",
+            name,
+        )
+        .unit(Unit::BytesPerSecond)
+        .base(Base::Iperf)
+        .way(Way::Lz4)
+        .link(Link::Near1),
+    );
     for (link, tag, text) in [
         (Link::Cable1, "cable", "1 Gbit/s cable"),
         (Link::Near1, "switch", "1 Gbit/s switch"),
@@ -37,11 +53,20 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
             (Direction::Down, "read", "a read"),
         ] {
             let id = format!("busy/{tag}/{what}");
-            let name = format!("4-byte read beside {name}, {text}");
+            let read = format!("4-byte read beside {name}, {text}");
             rows.push(
-                Row::new(Group::Links, Task::Busy(bytes, direction), id, name)
+                Row::new(Group::Links, Task::Busy(bytes, direction), id, read)
                     .base(Base::Idle)
                     .link(link),
+            );
+            let id = format!("busy/{tag}/{what}/goodput");
+            let name = format!("{name} of {} beside 4-byte reads, {text}", size_name(bytes));
+            rows.push(
+                Row::new(Group::Links, Task::Beside(bytes, direction), id, name)
+                    .unit(Unit::BytesPerSecond)
+                    .base(Base::OwnTransfer)
+                    .link(link)
+                    .most_rounds(3),
             );
         }
     }

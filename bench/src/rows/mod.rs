@@ -86,12 +86,14 @@ pub(crate) enum Place {
 }
 
 /// How bytes may go between client and daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Way {
     /// As the client likes: shared memory where both are on one host.
     Own,
     /// Over TCP only.
     Tcp,
+    /// The same, with chunks compressed that become smaller.
+    Lz4,
 }
 
 /// What is measured.
@@ -123,6 +125,8 @@ pub(crate) enum Task {
     Write(u64),
     /// A blocking read of so many bytes.
     Read(u64),
+    /// A blocking write of so many bytes, of which every second half mebibyte is noise and the others a picture.
+    WritePicture(u64),
     /// Map for writing without reading, and unmap, of so many bytes.
     MapWrite(u64),
     /// Map for reading, and unmap, of so many bytes.
@@ -139,6 +143,8 @@ pub(crate) enum Task {
     Peak(u64, End),
     /// A 4-byte read while so many bytes are under way.
     Busy(u64, Direction),
+    /// So many bytes beside a 4-byte read every 2 ms.
+    Beside(u64, Direction),
     /// The Mandelbrot on so many nodes: time over the ideal.
     Mandelbrot(u16),
 }
@@ -305,11 +311,13 @@ impl Row {
         match self.task {
             Task::Write(bytes)
             | Task::Read(bytes)
+            | Task::WritePicture(bytes)
             | Task::MapRead(bytes)
             | Task::MapWrite(bytes)
             | Task::UnmapBytes(bytes)
             | Task::Peak(bytes, _)
-            | Task::Busy(bytes, _) => bytes,
+            | Task::Busy(bytes, _)
+            | Task::Beside(bytes, _) => bytes,
             _ => 0,
         }
     }
@@ -317,8 +325,17 @@ impl Row {
     /// Which way they go.
     pub(crate) fn direction(&self) -> Direction {
         match self.task {
-            Task::Write(_) | Task::MapWrite(_) | Task::Busy(_, Direction::Up) => Direction::Up,
+            Task::Write(_) | Task::WritePicture(_) | Task::MapWrite(_) => Direction::Up,
+            Task::Busy(_, Direction::Up) | Task::Beside(_, Direction::Up) => Direction::Up,
             _ => Direction::Down,
+        }
+    }
+
+    /// The blocking write or read that moves as much the same way.
+    pub(crate) fn own_transfer(&self) -> Task {
+        match self.direction() {
+            Direction::Up => Task::Write(self.bytes()),
+            Direction::Down => Task::Read(self.bytes()),
         }
     }
 

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use causeway_network::{Builder, Network, Rate, Shape};
 
-use super::side::{Probed, values};
+use super::side::{Probed, set_way, values};
 use super::{Error, Stage};
 use crate::cables::{Cables, PROGRAM};
 use crate::figures::Side;
 use crate::iperf;
 use crate::options::Options;
 use crate::report::Line;
-use crate::rows::{Base, Direction, Link, Row, Task};
+use crate::rows::{Base, Direction, Link, Row, Task, Way};
 use crate::setup::Process;
 use crate::socket::{Order, Socket};
 
@@ -36,7 +36,7 @@ pub(super) struct Links {
 
 /// A link with what runs at its ends.
 struct Laid {
-    probe: Option<Probed>,
+    probes: HashMap<Way, Probed>,
     socket: Option<(Process, Socket)>,
     /// How many streams are best for iperf3.
     streams: HashMap<Direction, u32>,
@@ -79,7 +79,7 @@ impl Links {
             let cables = Cables::start(builder(link).build()?, self.vendors.as_deref())?;
             let laid = Laid {
                 cables,
-                probe: None,
+                probes: HashMap::new(),
                 socket: None,
                 streams: HashMap::new(),
             };
@@ -91,11 +91,15 @@ impl Links {
 }
 
 impl Laid {
-    fn probe(&mut self) -> Result<&mut Probed, Error> {
-        if self.probe.is_none() {
-            self.probe = Some(Probed::start(&mut self.cables.program("probe", 1)?)?);
+    fn probe(&mut self, way: Way) -> Result<&mut Probed, Error> {
+        // The hosts share this machine's files.
+        let way = if way == Way::Own { Way::Tcp } else { way };
+        if !self.probes.contains_key(&way) {
+            let mut command = self.cables.program("probe", 1)?;
+            set_way(&mut command, way);
+            self.probes.insert(way, Probed::start(&mut command)?);
         }
-        let probe = self.probe.as_mut();
+        let probe = self.probes.get_mut(&way);
         probe.ok_or_else(|| Error::Call("a probe is gone".to_owned()))
     }
 
@@ -141,11 +145,11 @@ impl Laid {
 
     /// Bytes that cross for an unmap.
     fn unmap_bytes(&mut self, row: &Row) -> Result<f64, Error> {
-        let probe = self.probe()?;
+        let probe = self.probe(row.way)?;
         probe.begin(row.task, 0)?;
         probe.line()?;
         let before = self.cables.network.traffic()?;
-        let probe = self.probe()?;
+        let probe = self.probe(row.way)?;
         probe.go_on()?;
         probe.end()?;
         let crossed = self.cables.network.traffic()?.since(&before);
@@ -160,7 +164,16 @@ impl Stage for Links {
         let laid = self.laid(row.link)?;
         let bare = match row.base {
             Base::Iperf => vec![laid.iperf(row.direction(), seconds)?],
-            Base::Idle => values(&row, &laid.probe()?.ask(Task::Busy(0, row.direction()), 0)?),
+            Base::OwnTransfer => {
+                let transfer = row.own_transfer();
+                values(&row, &laid.probe(row.way)?.ask(transfer, 0)?)
+            }
+            Base::Idle => values(
+                &row,
+                &laid
+                    .probe(row.way)?
+                    .ask(Task::Busy(0, row.direction()), 0)?,
+            ),
             Base::LinkRoundTrip => values(&row, &laid.round_trips()?),
             _ => Vec::new(),
         };
@@ -173,7 +186,7 @@ impl Stage for Links {
                 let time = told.parse().map_err(|_| Error::Call(told))?;
                 vec![time]
             }
-            _ => laid.probe()?.round(&row, 0)?,
+            _ => laid.probe(row.way)?.round(&row, 0)?,
         };
         line.samples.push(Side::Causeway, ours);
         Ok(())

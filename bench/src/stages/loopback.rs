@@ -83,7 +83,7 @@ impl Loopback {
     fn causeway(&mut self, way: Way) -> &mut Probed {
         match way {
             Way::Own => &mut self.own,
-            Way::Tcp => &mut self.tcp,
+            Way::Tcp | Way::Lz4 => &mut self.tcp,
         }
     }
 
@@ -97,14 +97,7 @@ impl Loopback {
                 _ => self.socket.ping_pong(Order::Echo, 64, 500)?,
             },
             Base::Streams => self.streams(row)?,
-            Base::OwnTransfer => {
-                let bytes = row.bytes();
-                let task = match row.direction() {
-                    Direction::Up => Task::Write(bytes),
-                    Direction::Down => Task::Read(bytes),
-                };
-                self.causeway(row.way).ask(task, 0)?
-            }
+            Base::OwnTransfer => self.causeway(row.way).ask(row.own_transfer(), 0)?,
             _ => Vec::new(),
         })
     }

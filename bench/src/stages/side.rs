@@ -12,8 +12,9 @@ use crate::probe::{Answer, Greeting, Request};
 use crate::rows::{Row, Task, Way};
 use crate::setup::{Build, Process, set_vendors};
 
-/// The client's switch: `0` keeps bulk on TCP.
+/// The client's switches: `0` keeps bulk on TCP, `lz4` compresses it.
 const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
+const COMPRESSION: &str = "CAUSEWAY_COMPRESSION";
 
 /// Keeps caches of earlier runs away from a process.
 pub(super) fn without_caches(command: &mut Command, build: &Build) {
@@ -27,7 +28,11 @@ pub(super) fn without_caches(command: &mut Command, build: &Build) {
 pub(super) fn set_way(command: &mut Command, way: Way) {
     match way {
         Way::Own => command.env_remove(SHARED_MEMORY),
-        Way::Tcp => command.env(SHARED_MEMORY, "0"),
+        Way::Tcp | Way::Lz4 => command.env(SHARED_MEMORY, "0"),
+    };
+    match way {
+        Way::Own | Way::Tcp => command.env_remove(COMPRESSION),
+        Way::Lz4 => command.env(COMPRESSION, "lz4"),
     };
 }
 

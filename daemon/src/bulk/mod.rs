@@ -19,10 +19,8 @@
 //!   them;
 //! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
 //! - [`eager`], [`short`]: writes and reads of one chunk;
+//! - [`jobs`]: the bulk thread, and what it is given to do;
 //! - [`allowance`], [`claims`], [`blocks`]: pure accounts and shapes.
-//!
-//! The bulk thread makes the driver calls that come up where none may be made (a callback) or that
-//! block (allocating a ring).
 //!
 //! What it is not: it knows no frame and no command but the transfers', and makes no link. Invariant: what
 //! the other side was granted can always be taken off the wire, so no transfer blocks another.
@@ -32,6 +30,7 @@ mod blocks;
 mod claims;
 mod direct;
 mod eager;
+mod jobs;
 mod lane;
 mod memory;
 mod outgoing;
@@ -42,7 +41,7 @@ mod short;
 mod staged;
 mod transfer;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -55,9 +54,10 @@ use causeway_proto::bulk::Header;
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use self::eager::EagerWrites;
+use self::jobs::Jobs;
 use self::lane::{Lane, LaneError};
 use self::outgoing::Outgoing;
 use self::outlet::{Message, Outlet, Outlets};
@@ -72,7 +72,7 @@ use crate::runtime::event::{Event, WaitList};
 use crate::worker::session::enqueue::{Expects, Task};
 use crate::worker::session::hash::ById;
 use crate::worker::session::objects::Memory;
-use crate::worker::session::{Shared, broken, spawn};
+use crate::worker::session::{Shared, broken};
 
 /// How long a transfer waits for a link that is being made, and for what replaces one that broke.
 const MAKING: Duration = Duration::from_secs(60);
@@ -105,8 +105,6 @@ trait Incoming: Send + Sync {
     fn cancelled(self: Arc<Self>);
 }
 
-type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
-
 /// The bulk transfers of a session.
 #[derive(Default)]
 pub(crate) struct Engine {
@@ -118,19 +116,11 @@ pub(crate) struct Engine {
     peers: Peers,
     paths: Mutex<HashMap<LinkId, Arc<Path>, ById>>,
     turns: direct::Turns,
-    jobs: Mutex<Jobs>,
-    wake: Condvar,
+    jobs: Jobs,
     // Of the client's lanes.
     outlets: Outlets,
     // What says whether small commands share the link with the client's lanes.
     beside: Beside,
-}
-
-#[derive(Default)]
-struct Jobs {
-    waiting: VecDeque<Job>,
-    timed: Vec<(Instant, Job)>,
-    started: bool,
 }
 
 /// Starts a bulk write that may run. Its native event, if it is enqueued already.
@@ -494,58 +484,5 @@ impl Engine {
     fn forget(&self, transfer: EventId) {
         let gone = self.incoming.lock().remove(&transfer);
         drop(gone);
-    }
-
-    /// Has the bulk thread do something that enters the driver.
-    fn later(&self, shared: &Arc<Shared>, work: impl FnOnce(&Arc<Shared>) + Send + 'static) {
-        self.have_done(shared, |jobs| jobs.waiting.push_back(Box::new(work)));
-    }
-
-    /// The same at a given time.
-    fn at(
-        &self,
-        shared: &Arc<Shared>,
-        when: Instant,
-        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
-    ) {
-        self.have_done(shared, |jobs| jobs.timed.push((when, Box::new(work))));
-    }
-
-    fn have_done(&self, shared: &Arc<Shared>, add: impl FnOnce(&mut Jobs)) {
-        let mut jobs = self.jobs.lock();
-        add(&mut jobs);
-        if !std::mem::replace(&mut jobs.started, true) {
-            let shared = Arc::clone(shared);
-            spawn("bulk", move || shared.bulk.serve(&shared));
-        }
-        drop(jobs);
-        self.wake.notify_one();
-    }
-
-    fn serve(&self, shared: &Arc<Shared>) {
-        let mut jobs = self.jobs.lock();
-        loop {
-            let due = jobs.due();
-            match due.or_else(|| jobs.waiting.pop_front()) {
-                Some(job) => {
-                    drop(jobs);
-                    job(shared);
-                    jobs = self.jobs.lock();
-                }
-                None => match jobs.timed.iter().map(|(when, _)| *when).min() {
-                    Some(when) => drop(self.wake.wait_until(&mut jobs, when)),
-                    None => self.wake.wait(&mut jobs),
-                },
-            }
-        }
-    }
-}
-
-impl Jobs {
-    fn due(&mut self) -> Option<Job> {
-        // Few: one a link at most.
-        let now = Instant::now();
-        let due = self.timed.iter().position(|(when, _)| *when <= now)?;
-        Some(self.timed.swap_remove(due).1)
     }
 }

@@ -7,9 +7,10 @@
 //! with none the lane sends as it can.
 //!
 //! What it is not: it measures nothing and sets nothing (that is `pace.rs`); nor does it yield to others as
-//! a background transfer would. Invariant: a named rate is at least [`LEAST_SHARE`] of what the lane had
-//! before it was paced, and where that does not keep the queue short (it is somebody else's) pacing is given up
-//! for a while.
+//! a background transfer would. What a lane had before it was paced may have been more than its part (the
+//! others had not begun), so what it is held to have follows what it gets while the queue is long. Invariant: a
+//! named rate is at least [`LEAST_SHARE`] of that, which is at least a [`LEAST_PART`]th of what it had before; and
+//! where a lower rate does not keep the queue short (it is somebody else's) pacing is given up for a while.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +25,21 @@ const SAMPLE: Duration = Duration::from_millis(5);
 /// A lane that gets this much (bytes a second, about 5 Gbit/s over two lanes) is not paced: a queue on such a
 /// link is short in time.
 const FAST: u64 = 312_500_000;
-/// See the module; a hundredth.
+/// See the module; hundredths.
 const LEAST_SHARE: u64 = 75;
+/// See the module; as many lanes as a session has at most.
+const LEAST_PART: u64 = 8;
+/// With a long queue a lane comes so much nearer to what it gets, at a look.
+const FOLLOW: u64 = 4;
+/// With a long queue the rate is so far below the share at least, hundredths: all that only hovered about the bound
+/// would be long for ever, and look like somebody else's.
+const LEAST_DRAIN: u64 = 2;
 /// By how much the rate rises at most at a time, hundredths.
 const MOST_RISE: u64 = 8;
-/// So many looks in a row at the least rate, and still a long queue: it is not ours.
-const IN_VAIN: u32 = 16;
+/// So many looks in a row and so long at a rate so much lower than what the lane once had, and still a long queue: it
+/// is not ours. Lanes that begin one after the other fill it again while it drains.
+const IN_VAIN: u32 = 32;
+const IN_VAIN_FOR: Duration = Duration::from_millis(750);
 /// How long the lane is then left alone, at first and at most.
 const ALONE: Duration = Duration::from_secs(2);
 const MOST_ALONE: Duration = Duration::from_secs(60);
@@ -61,10 +71,13 @@ struct Paced {
     // What the link gives this lane; bytes a second.
     share: u64,
     // The same before the lane was paced.
+    before: u64,
+    // What it would be unpaced, beside those that send now.
     unpaced: u64,
     rate: u64,
     rise: u64,
-    in_vain: u32,
+    // Looks in a row, and since when.
+    in_vain: Option<(u32, Instant)>,
 }
 
 impl Pacer {
@@ -105,12 +118,12 @@ impl Pacer {
         let Some(paced) = &mut self.paced else {
             let alone = self.alone.is_some_and(|(until, _)| now < until);
             if queued > BORNE && sample > 0 && !alone {
-                self.paced = Some(Paced::new(sample, queued));
+                self.paced = Some(Paced::new(now, queued, sample));
             }
             return;
         };
-        paced.take(queued, sample);
-        if paced.in_vain >= IN_VAIN {
+        paced.take(now, queued, sample);
+        if paced.is_in_vain(now) {
             self.paced = None;
             let long = self.alone.map_or(ALONE, |(_, long)| 2 * long);
             let long = long.min(MOST_ALONE);
@@ -122,26 +135,29 @@ impl Pacer {
 }
 
 impl Paced {
-    fn new(sample: u64, queued: Duration) -> Paced {
+    fn new(now: Instant, queued: Duration, sample: u64) -> Paced {
         let mut paced = Paced {
             share: sample,
+            before: sample,
             unpaced: sample,
             rate: sample,
             rise: 0,
-            in_vain: 0,
+            in_vain: None,
         };
-        paced.drain(queued);
+        paced.drain(now, queued);
         paced
     }
 
-    fn take(&mut self, queued: Duration, sample: u64) {
+    fn take(&mut self, now: Instant, queued: Duration, sample: u64) {
         if queued > BORNE {
             // There is a queue, so this is what the link gives.
             self.share = self.share / 2 + sample / 2;
+            let over = self.unpaced.saturating_sub(sample);
+            self.unpaced = (self.unpaced - over / FOLLOW).max(self.before / LEAST_PART);
             self.rise = 0;
-            self.drain(queued);
+            self.drain(now, queued);
         } else {
-            self.in_vain = 0;
+            self.in_vain = None;
             self.rise = (self.rise + 1).min(MOST_RISE);
             self.share = percent(self.rate, 100 + self.rise);
             self.rate = self.share;
@@ -149,16 +165,21 @@ impl Paced {
     }
 
     // Below the share, the more the longer the queue.
-    fn drain(&mut self, queued: Duration) {
+    fn drain(&mut self, now: Instant, queued: Duration) {
         let excess = queued.saturating_sub(BORNE).min(DRAIN);
         let off = u128::from(self.share) * excess.as_micros() / DRAIN.as_micros();
+        let off = (off as u64).max(percent(self.share, LEAST_DRAIN));
         let least = percent(self.unpaced, LEAST_SHARE).max(1);
-        self.rate = self.share.saturating_sub(off as u64).max(least);
-        self.in_vain = if self.rate == least {
-            self.in_vain + 1
-        } else {
-            0
-        };
+        self.rate = self.share.saturating_sub(off).max(least);
+        let low = self.rate <= percent(self.before, LEAST_SHARE).max(1);
+        let (looks, since) = self.in_vain.unwrap_or((0, now));
+        self.in_vain = low.then_some((looks + 1, since));
+    }
+
+    fn is_in_vain(&self, now: Instant) -> bool {
+        self.in_vain.is_some_and(|(looks, since)| {
+            looks >= IN_VAIN && now.saturating_duration_since(since) >= IN_VAIN_FOR
+        })
     }
 }
 

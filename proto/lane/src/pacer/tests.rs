@@ -17,6 +17,9 @@ struct Sender {
     pacer: Pacer,
     rate: Option<u64>,
     acknowledged: f64,
+    // How hard it pushes while it is not paced, and from when on it has something to send.
+    weight: f64,
+    from: Duration,
 }
 
 impl Sender {
@@ -25,6 +28,8 @@ impl Sender {
             pacer: Pacer::default(),
             rate: None,
             acknowledged: 0.0,
+            weight: 2.0,
+            from: Duration::ZERO,
         }
     }
 }
@@ -40,13 +45,17 @@ impl Link {
         }
     }
 
-    // One step of time; what is sent unpaced is twice the capacity.
+    // One step of time; what is sent unpaced is more than the capacity.
     fn step(&mut self, senders: &mut [Sender], now: Instant, time: Duration, total: Duration) {
         let wishes: Vec<f64> = senders
             .iter()
             .map(|sender| {
-                let wish = 2.0 * self.capacity;
-                sender.rate.map_or(wish, |rate| wish.min(rate as f64))
+                let wish = sender.weight * self.capacity;
+                match sender.rate {
+                    _ if total <= sender.from => 0.0,
+                    Some(rate) => wish.min(rate as f64),
+                    None => wish,
+                }
             })
             .collect();
         let wished: f64 = wishes.iter().sum();
@@ -57,12 +66,18 @@ impl Link {
         self.queue = (before + arrived - served).min(self.most_queue);
         let waiting = Duration::from_secs_f64(self.queue / self.capacity + self.foreign);
         for (sender, wish) in senders.iter_mut().zip(&wishes) {
+            let Some(busy) = total
+                .checked_sub(sender.from)
+                .filter(|busy| !busy.is_zero())
+            else {
+                continue;
+            };
             sender.acknowledged += served * wish / wished;
             let reading = Reading {
                 round_trip: self.least + waiting,
                 least: self.least,
                 acknowledged: sender.acknowledged as u64,
-                busy: total,
+                busy,
             };
             sender.rate = sender.pacer.look(now, reading);
         }
@@ -115,6 +130,45 @@ proptest! {
         prop_assert!(queues[queues.len() * 9 / 10] < 4 * MS, "{:?}", queues[queues.len() * 9 / 10]);
     }
 
+    // The first has the whole link before the others begin, and what is unpaced is shared unevenly.
+    #[test]
+    fn unequal_lanes_find_rates_that_fit_the_link(
+        mbit in 100f64..2000.0,
+        least_us in 50u64..5_000,
+        later in prop::collection::vec((1.1f64..4.0, 0u32..20), 1..4),
+        step_ms in 6u64..25,
+    ) {
+        let step = Duration::from_millis(step_ms);
+        let mut link = Link::new(mbit * 125e3, Duration::from_micros(least_us));
+        link.most_queue = link.capacity * 5e-3;
+        let mut senders = vec![Sender::new()];
+        for (weight, from) in later {
+            let from = step * from;
+            senders.push(Sender { weight, from, ..Sender::new() });
+        }
+        let begun = Instant::now();
+        for at in 1..=400 {
+            let total = step * at;
+            link.step(&mut senders, begun + total, step, total);
+            for sender in &senders {
+                prop_assert!(sender.pacer.alone.is_none(), "given up at {at}");
+            }
+        }
+        let before: f64 = senders.iter().map(|sender| sender.acknowledged).sum();
+        let mut queues = Vec::new();
+        for at in 401..=600 {
+            let total = step * at;
+            link.step(&mut senders, begun + total, step, total);
+            queues.push(Duration::from_secs_f64(link.queue / link.capacity));
+        }
+        let after: f64 = senders.iter().map(|sender| sender.acknowledged).sum();
+        let full = (after - before) / (link.capacity * (step * 200).as_secs_f64());
+        prop_assert!(full > 0.93, "{full}");
+        queues.sort();
+        prop_assert!(queues[100] < 2 * MS, "{:?}", queues[100]);
+        prop_assert!(queues[180] < 4 * MS, "{:?}", queues[180]);
+    }
+
     #[test]
     fn no_reading_brings_a_rate_below_the_least_share(
         readings in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>()), 1..200),
@@ -133,6 +187,7 @@ proptest! {
                 prop_assert!(rate >= 1);
                 let least = percent(paced.unpaced, LEAST_SHARE);
                 prop_assert!(rate >= least, "{rate} < {least}");
+                prop_assert!(paced.unpaced >= paced.before / LEAST_PART);
             }
         }
     }
@@ -160,6 +215,16 @@ fn a_queue_of_others_costs_little_and_not_for_long() {
         unpaced += u32::from(senders[0].rate.is_none());
     }
     assert!(unpaced > 400, "{unpaced}");
+}
+
+#[test]
+fn a_short_queue_of_others_costs_little_and_not_for_long() {
+    // Little longer than what is borne, so that the rate falls slowly.
+    let mut link = Link::new(125e6, Duration::from_micros(200));
+    link.foreign = 1.2e-3;
+    let mut senders = [Sender::new()];
+    let (full, _) = run(&mut link, &mut senders, 3000, 10 * MS);
+    assert!(full > 0.85, "{full}");
 }
 
 #[test]
