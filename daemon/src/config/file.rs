@@ -131,6 +131,14 @@ pub struct Sessions {
     pub host_memory: Option<u64>,
     /// Bulk connections of one session.
     pub bulk_connections: Option<Spanned<u32>>,
+    /// Sessions at once from one address.
+    pub per_address: Option<Spanned<u32>>,
+    /// Sessions at once of one user.
+    pub per_user: Option<Spanned<u32>>,
+    /// Host memory of all sessions, bytes; 0: no limit.
+    pub host_memory_in_all: Option<Spanned<u64>>,
+    /// Host memory of one user's sessions, bytes; 0: no limit.
+    pub host_memory_per_user: Option<Spanned<u64>>,
     /// The user that sessions' processes have.
     pub user: Option<String>,
     /// The numbers of users, `FIRST-LAST`, of which each process has one.

@@ -19,6 +19,6 @@ pub use managed::{BadManager, ManagerAddress, ManagerSettings, ShareSettings, Sh
 pub use sandbox::{DriverCaches, Groups, SandboxSettings, WorkerUser};
 pub use security::{BadSecurity, Security};
 pub use settings::{
-    BadSettings, BuildCacheSettings, Handshakes, Heartbeat, InventorySettings, SessionLimits,
-    SessionSettings, Settings,
+    BadSettings, BuildCacheSettings, Handshakes, Heartbeat, HolderLimits, InventorySettings,
+    SessionLimits, SessionSettings, Settings,
 };

@@ -66,6 +66,8 @@ pub struct SessionSettings {
     pub connect_limit: Duration,
     /// A session's share of the node.
     pub limits: SessionLimits,
+    /// A user's, and an address'.
+    pub holders: HolderLimits,
     /// Bulk connections of one session.
     pub bulk_connections: u32,
 }
@@ -81,6 +83,27 @@ impl SessionSettings {
     #[must_use]
     pub fn processes(&self) -> u32 {
         self.limit + 2 * self.spare_workers + 1 + Self::COMPILING + Self::STUCK
+    }
+}
+
+/// What one address and one user may have at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HolderLimits {
+    /// Sessions from one address other than this machine's own; at least 1.
+    pub per_address: u32,
+    /// Sessions of one user, where users are known; at least 1.
+    pub per_user: u32,
+    /// Host memory of all sessions, each counted with the most that it may have, bytes; 0: no limit.
+    pub host_memory_in_all: u64,
+    /// The same of one user's sessions.
+    pub host_memory_per_user: u64,
+}
+
+impl HolderLimits {
+    /// Whether there is a limit on memory.
+    #[must_use]
+    pub fn limits_memory(&self) -> bool {
+        self.host_memory_in_all > 0 || self.host_memory_per_user > 0
     }
 }
 
@@ -333,8 +356,10 @@ fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSett
         ranged(file, table.spare_workers.as_ref(), (0, 64), 1)?,
         ranged(file, table.drain_limit.as_ref(), (0, 86_400), 30)?,
     );
+    let limit = limit.unwrap_or(from_file.0);
     Ok(SessionSettings {
-        limit: limit.unwrap_or(from_file.0),
+        limit,
+        holders: holders(file, limit)?,
         spare_workers: spare.unwrap_or(from_file.1),
         drain_limit: Duration::from_secs(u64::from(drain.unwrap_or(from_file.2))),
         connect_limit: Duration::from_secs(u64::from(ranged(
@@ -360,6 +385,25 @@ fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSett
             (1, limits::MAX_BULK_CONNECTIONS),
             limits::MAX_BULK_CONNECTIONS,
         )?,
+    })
+}
+
+/// Unless it is said otherwise, one leaves a quarter of the sessions to others.
+fn holders(file: &ConfigFile, limit: u32) -> Result<HolderLimits, BadSettings> {
+    let table = &file.table.sessions;
+    let most = limit - limit / 4;
+    let memory = |bytes: &Option<Spanned<u64>>| match bytes {
+        Some(bytes) if *bytes.get_ref() > 0 && table.host_memory.unwrap_or(0) == 0 => {
+            let message = "it takes a limit on one session's memory, host_memory";
+            Err(file.wrong(bytes, &message))
+        }
+        bytes => Ok(bytes.as_ref().map_or(0, |bytes| *bytes.get_ref())),
+    };
+    Ok(HolderLimits {
+        per_address: ranged(file, table.per_address.as_ref(), (1, 65_536), most)?,
+        per_user: ranged(file, table.per_user.as_ref(), (1, 65_536), most)?,
+        host_memory_in_all: memory(&table.host_memory_in_all)?,
+        host_memory_per_user: memory(&table.host_memory_per_user)?,
     })
 }
 

@@ -93,7 +93,8 @@ pub(super) struct Cell {
 
 impl Cells {
     /// As the settings say. Drivers' caches are private unless they say otherwise where workers have users of
-    /// their own, which could not write to others' caches, or where `strangers` are served.
+    /// their own, which could not write to others' caches, or where `strangers` to each other are
+    /// served.
     ///
     /// # Errors
     /// [`NoCells`].

@@ -14,6 +14,7 @@ mod builds;
 mod cells;
 mod compiling;
 mod drivers;
+mod holders;
 mod inventory;
 mod listen;
 mod managed;
@@ -105,7 +106,9 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         None => (uuid::Uuid::new_v4(), None),
     };
     let (place, local) = listen::place(&uuid).unzip();
-    let strangers = !addresses.iter().all(causeway_serving::is_loopback);
+    let strangers = settings.security.authenticates()
+        || settings.manager.is_some()
+        || !addresses.iter().all(causeway_serving::is_loopback);
     let cells = Cells::open(settings.sandbox.clone(), &settings.worker_user, strangers)?;
     let processes = Processes::new(settings.logging.clone(), cells);
     let (builds, teacher) = Builds::start(

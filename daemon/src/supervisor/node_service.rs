@@ -20,10 +20,12 @@ use tonic::{Request, Response, Status};
 use super::Supervisor;
 use super::admission::Permit;
 use super::authentication::{User, authenticate};
+use super::holders::Holder;
 use super::managed::{Managed, NoLease, Place};
 use super::workers::NotOpened;
 use crate::handover::Leased;
 use crate::held::Held;
+use crate::port::Caller;
 
 /// Where accepted connections that speak HTTP/2 go.
 pub(super) type ControlConnections = mpsc::Sender<io::Result<Held<Permit>>>;
@@ -85,6 +87,7 @@ impl Node for NodeService {
         request: Request<OpenSessionRequest>,
     ) -> Result<Response<OpenSessionReply>, Status> {
         let user = authenticate(&self.0.settings.security, &request)?;
+        let holder = holder(&user, &request);
         let request = request.into_inner();
         self.check_version(request.wire_version)?;
         let generation = self.0.current_inventory().await.inventory.generation;
@@ -94,12 +97,16 @@ impl Node for NodeService {
             ));
         }
         let lease = self.lease(&request.credential, &user)?;
-        let opened = self.0.workers.open(lease).map_err(|error| match error {
-            NotOpened::Draining => Status::unavailable(error.to_string()),
-            NotOpened::Full(_) | NotOpened::NoWorker(_) => {
-                Status::resource_exhausted(error.to_string())
-            }
-        })?;
+        let opened = self
+            .0
+            .workers
+            .open(&holder, lease)
+            .map_err(|error| match error {
+                NotOpened::Draining => Status::unavailable(error.to_string()),
+                NotOpened::Full(_) | NotOpened::TooMuch(_) | NotOpened::NoWorker(_) => {
+                    Status::resource_exhausted(error.to_string())
+                }
+            })?;
         if let (Some(managed), Some(place)) = (&self.0.managed, opened.place) {
             managed.opened(place);
         }
@@ -196,6 +203,15 @@ impl NodeService {
 pub(super) fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> {
     let exposed = supervisor.is_exposed();
     exposed.then(|| EXPOSED.to_owned()).into_iter()
+}
+
+/// Whose session it is to be.
+fn holder<T>(User(user): &User, request: &Request<T>) -> Holder {
+    let caller = request.extensions().get::<Caller>();
+    Holder {
+        address: caller.and_then(|caller| caller.peer).map(|peer| peer.ip()),
+        user: user.clone(),
+    }
 }
 
 /// What a client says of itself is for people, and not to be believed; but for the authenticated user.

@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
+use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::managed::{Place, PlaceNumber};
 use super::process::{self, Processes};
 use super::worker::{Asked, Worker};
@@ -43,6 +44,7 @@ struct Shared {
     processes: Processes,
     /// Whether sessions' connections are secured, each session's with a certificate of its own.
     secured: bool,
+    holdings: Holdings,
     state: Mutex<State>,
     /// A worker was reaped.
     reaped: Notify,
@@ -63,6 +65,7 @@ struct Served {
     secret: SessionSecret,
     /// In a lease, on a managed node.
     place: Option<Place>,
+    _holding: Holding,
 }
 
 /// A session that was opened.
@@ -82,6 +85,8 @@ pub(super) enum NotOpened {
     Draining,
     #[error("the node serves its full number of sessions ({0})")]
     Full(u32),
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
     #[error("the node cannot start a worker: {0}")]
     NoWorker(#[from] std::io::Error),
 }
@@ -110,6 +115,7 @@ impl Workers {
             builds,
             processes,
             secured,
+            holdings: Holdings::new(sessions.holders),
             state: Mutex::default(),
             reaped: Notify::new(),
         }))
@@ -155,11 +161,15 @@ impl Workers {
         self.replenish();
     }
 
-    /// Gives a new session a worker; on a managed node with a place in a lease, and its devices.
+    /// Gives a new session of `holder`'s a worker; on a managed node with a place in a lease, and its devices.
     ///
     /// # Errors
     /// [`NotOpened`].
-    pub(super) fn open(&self, lease: Option<(Place, Vec<Leased>)>) -> Result<Opened, NotOpened> {
+    pub(super) fn open(
+        &self,
+        holder: &Holder,
+        lease: Option<(Place, Vec<Leased>)>,
+    ) -> Result<Opened, NotOpened> {
         let (place, leased) = lease.unzip();
         let number = place.as_ref().map(Place::number);
         let certificate = self.certificate()?;
@@ -174,6 +184,10 @@ impl Workers {
             }
             let mut assignment = self.assignment(certificate);
             assignment.leased = leased;
+            let holding = self
+                .0
+                .holdings
+                .take(holder, assignment.limits.host_memory)?;
             let worker = self.assign(&mut state, &assignment)?;
             tracing::info!(session = ?assignment.id, worker = worker.serial, "session opened");
             let Assignment { id, secret, .. } = assignment;
@@ -181,6 +195,7 @@ impl Workers {
                 worker,
                 secret: secret.clone(),
                 place,
+                _holding: holding,
             };
             state.sessions.insert(id, served);
             Opened {

@@ -1,8 +1,10 @@
 //! What clients may have at once.
 
 use causeway_proto::preamble::Purpose;
+use causeway_security::Token;
 use tonic::Code;
 
+use crate::secured::{Caller, Cluster};
 use crate::support::Setup;
 
 #[tokio::test]
@@ -60,4 +62,51 @@ async fn a_sessions_memory_can_be_limited() {
         .lines()
         .find(|line| line.starts_with("Max data size"));
     assert!(data.unwrap().contains(" 268435456 "), "{limits}");
+}
+
+#[tokio::test]
+async fn one_user_leaves_sessions_to_others() {
+    let cluster = Cluster::new();
+    let bobs = Token::generate();
+    let alices = cluster.token.hash();
+    cluster.list(&format!("{alices} alice\n{} bob\n", bobs.hash()));
+    let daemon = cluster
+        .with_tokens()
+        .config("[sessions]\nper_user = 1\n")
+        .start();
+    let mut open = Vec::new();
+    for token in [&cluster.token, &bobs] {
+        let tls = cluster.client(None);
+        let caller = Caller::reach(daemon.address(), &tls, Some(token)).await;
+        let mut caller = caller.unwrap();
+        caller.open().await.unwrap();
+        let refused = caller.open().await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert!(refused.message().contains("one user may have (1)"));
+        open.push(caller);
+    }
+}
+
+#[tokio::test]
+async fn memory_is_given_out_once() {
+    let daemon = Setup::new()
+        .args(&["--spare-workers", "0"])
+        .config("[sessions]\nhost_memory = 268435456\nhost_memory_in_all = 600000000\n")
+        .start();
+    let (first, _second) = (daemon.open().await, daemon.open().await);
+    let refused = daemon.try_open().await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("memory that this node has"));
+    drop(first.connect(Purpose::Commands, 0).unwrap());
+    daemon.until_sessions(1).await;
+    daemon.open().await;
+}
+
+#[test]
+fn memory_that_is_not_limited_cannot_be_counted() {
+    let (said, status) = Setup::new()
+        .config("[sessions]\nhost_memory_per_user = 1\n")
+        .refused();
+    assert!(said.contains("daemon.toml:2: it takes a limit"), "{said}");
+    assert_eq!(status.code(), Some(2));
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`ConfigFile`]: a TOML file whose mistakes are named with their line;
 //! - [`parse_listen`], [`is_loopback`]: addresses to listen on;
-//! - [`admission`]: how many connections at once, in all and from one peer;
+//! - [`admission`]: how much at once, in all and of one: connections of a peer, sessions of a user;
 //! - [`logging`]: what is logged and how;
 //! - [`notify`]: readiness, for systemd.
 //!

@@ -1,0 +1,164 @@
+//! What one address and one user may have of the node at once: sessions, and the memory that they may take.
+//!
+//! What it is not: it makes sure of no user's name; who calls knows whom it has. Invariant: a session that was not
+//! opened holds nothing, and one that has ended holds nothing either.
+
+use std::net::IpAddr;
+
+use super::admission::{Full, Place, Tally, household};
+use crate::config::HolderLimits;
+
+/// Who is to have a session.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holder {
+    /// Where the call came from, as far as it is known.
+    pub(super) address: Option<IpAddr>,
+    /// Who it was, where callers have to show that.
+    pub(super) user: Option<String>,
+}
+
+/// What all hold.
+pub(super) struct Holdings {
+    settings: HolderLimits,
+    addresses: Tally<IpAddr>,
+    users: Tally<String>,
+    memory: Tally<Option<String>>,
+}
+
+/// What one session holds, given back when dropped.
+#[derive(Default)]
+pub(super) struct Holding {
+    _address: Option<Place<IpAddr>>,
+    _user: Option<Place<String>>,
+    _memory: Option<Place<Option<String>>>,
+}
+
+/// One has, or all have, as much as may be had.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(super) enum TooMuch {
+    #[error("your address has as many sessions on this node as one may have ({0})")]
+    Address(u32),
+    #[error("you have as many sessions on this node as one user may have ({0})")]
+    User(u32),
+    #[error("the memory that this node has for sessions is taken")]
+    Memory,
+    #[error("you have as much memory on this node as one user may have")]
+    UserMemory,
+}
+
+impl Holdings {
+    pub(super) fn new(settings: HolderLimits) -> Holdings {
+        let or_all = |limit: u64| if limit == 0 { u64::MAX } else { limit };
+        Holdings {
+            settings,
+            addresses: Tally::new(u64::MAX, settings.per_address.into()),
+            users: Tally::new(u64::MAX, settings.per_user.into()),
+            memory: Tally::new(
+                or_all(settings.host_memory_in_all),
+                or_all(settings.host_memory_per_user),
+            ),
+        }
+    }
+
+    /// Room for one more session, whose process may take so many bytes; 0: no limit.
+    ///
+    /// # Errors
+    /// [`TooMuch`]; nothing is held then.
+    pub(super) fn take(&self, holder: &Holder, host_memory: u64) -> Result<Holding, TooMuch> {
+        let mut holding = Holding::default();
+        // Tunnels end on this machine: whoever comes through one has its address.
+        if let Some(address) = holder.address.filter(|a| !a.to_canonical().is_loopback()) {
+            let taken = self.addresses.take(household(address), 1);
+            let limit = self.settings.per_address;
+            holding._address = Some(taken.map_err(|_| TooMuch::Address(limit))?);
+        }
+        if let Some(user) = &holder.user {
+            let taken = self.users.take(user.clone(), 1);
+            let limit = self.settings.per_user;
+            holding._user = Some(taken.map_err(|_| TooMuch::User(limit))?);
+        }
+        if self.settings.limits_memory() {
+            let taken = self.memory.take(holder.user.clone(), host_memory);
+            holding._memory = Some(taken.map_err(|full| match full {
+                Full::InAll => TooMuch::Memory,
+                Full::OfThisOne => TooMuch::UserMemory,
+            })?);
+        }
+        Ok(holding)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: HolderLimits = HolderLimits {
+        per_address: 2,
+        per_user: 1,
+        host_memory_in_all: 0,
+        host_memory_per_user: 0,
+    };
+
+    fn from(address: &str) -> Holder {
+        Holder {
+            address: Some(address.parse().unwrap()),
+            user: None,
+        }
+    }
+
+    fn of(user: &str) -> Holder {
+        Holder {
+            address: None,
+            user: Some(user.to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_address_has_so_many_and_this_machine_all() {
+        let holdings = Holdings::new(SETTINGS);
+        let first = holdings.take(&from("10.0.0.1"), 0).unwrap();
+        let _second = holdings.take(&from("::ffff:10.0.0.1"), 0).unwrap();
+        let refused = holdings.take(&from("10.0.0.1"), 0);
+        assert_eq!(refused.err(), Some(TooMuch::Address(2)));
+        let _other = holdings.take(&from("10.0.0.2"), 0).unwrap();
+        drop(first);
+        let _again = holdings.take(&from("10.0.0.1"), 0).unwrap();
+        let local: Vec<_> = (0..9)
+            .map(|_| holdings.take(&from("127.0.0.1"), 0))
+            .collect();
+        assert!(local.iter().all(Result::is_ok));
+    }
+
+    #[test]
+    fn a_user_has_so_many_wherever_he_comes_from() {
+        let holdings = Holdings::new(SETTINGS);
+        let _one = holdings.take(&of("a"), 0).unwrap();
+        let both = Holder {
+            user: Some("a".to_owned()),
+            ..from("10.0.0.1")
+        };
+        for _ in 0..3 {
+            assert_eq!(holdings.take(&both, 0).err(), Some(TooMuch::User(1)));
+        }
+        // What was refused holds nothing of the address either.
+        let _two = [(), ()].map(|()| holdings.take(&from("10.0.0.1"), 0).unwrap());
+        assert!(holdings.take(&of("b"), 0).is_ok());
+    }
+
+    #[test]
+    fn memory_is_what_sessions_may_take() {
+        let holdings = Holdings::new(HolderLimits {
+            per_user: 9,
+            host_memory_in_all: 100,
+            host_memory_per_user: 60,
+            ..SETTINGS
+        });
+        let first = holdings.take(&of("a"), 40).unwrap();
+        let refused = holdings.take(&of("a"), 40).err();
+        assert_eq!(refused, Some(TooMuch::UserMemory));
+        let _second = holdings.take(&of("b"), 40).unwrap();
+        assert_eq!(holdings.take(&of("c"), 40).err(), Some(TooMuch::Memory));
+        drop(first);
+        assert!(holdings.take(&of("c"), 40).is_ok());
+    }
+}
