@@ -6,7 +6,7 @@ mod common;
 use std::time::Instant;
 
 use causeway_proto::command::{command::Kind, *};
-use common::cached::{ON, Place, SOURCE, build, count, end, entries, told, until};
+use common::cached::{ON, Place, SOURCE, build, count, end, entries, entry_in, told, until};
 use common::{Daemon, LIMIT, launch, memory, plain};
 use prost::bytes::Bytes;
 
@@ -305,6 +305,11 @@ fn a_program_from_the_cache_does_what_it_did() {
         assert_eq!(&bytes[..], [7, 0, 0, 0].repeat(4));
         end(session);
         until("an entry", || !entries(&cache).is_empty());
+        // What the driver has made is gone with the process that built; an entry that named it would be outdated.
+        let (_, entry) = entry_in(&entries(&cache)[0]);
+        for file in &entry.answer.loaded {
+            assert!(std::path::Path::new(&file.path).exists(), "{}", file.path);
+        }
     }
     for answer in &mut answers {
         // PoCL's compiler reads the text from a file that has another name each time; where it lies is

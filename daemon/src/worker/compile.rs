@@ -43,8 +43,12 @@ fn build(job: &Job) -> Option<Vec<u8>> {
         (Some(own), Some(usual)) => pocl::log_as_usual(log, own, usual),
         _ => log.to_owned(),
     };
-    // As the system names it where it is mapped.
-    let folder = own.as_ref().and_then(|own| std::fs::canonicalize(own).ok());
+    // As the system names it where it is mapped. PoCL would make the folder later; what is not there has no name.
+    let folder = own.as_ref().and_then(|own| {
+        std::fs::create_dir_all(own)
+            .and_then(|()| std::fs::canonicalize(own))
+            .ok()
+    });
     session::compile_for_cache(&Node::load(), job, folder.as_deref(), &as_usual)
 }
 

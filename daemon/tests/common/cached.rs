@@ -60,9 +60,7 @@ impl Place {
     /// Changes the only entry, which stays whole and of the same build.
     pub fn alter_the_entry(&self, alter: impl FnOnce(&mut Entry)) {
         let path = &self.entries()[0];
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
-        let mut entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
+        let (key, mut entry) = entry_in(path);
         alter(&mut entry);
         std::fs::write(path, entry.encode(&key).unwrap()).unwrap();
     }
@@ -166,3 +164,11 @@ pub fn end(session: Session) {
 }
 
 pub const ON: &str = "1000000";
+
+/// What a file of the cache has.
+pub fn entry_in(path: &Path) -> (Key, Entry) {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
+    let entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
+    (key, entry)
+}
