@@ -222,6 +222,9 @@ fn more_writes_behind_a_kernel_than_there_is_pinned_memory_carry_their_bytes() {
             let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
             let whole = eager_write(buffer, linear(0, BULK_CHUNK as u64));
             let put = session.enqueue(queue, &[], whole);
+            // Bytes that find their command there go into its native write at once, and count no more when the
+            // next come; of those that came before it no more may lie there than the standing credit.
+            session.ping();
             send(&mut lane, put, 0, &bytes[n..][..BULK_CHUNK]);
             (buffer, put)
         })

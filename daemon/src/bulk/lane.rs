@@ -110,6 +110,7 @@ fn end(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet, ended: Result<(), Lan
         return;
     }
     outlet.stream().shut_down();
+    shared.bulk.outlets.remove(outlet);
     lane.outgoing(shared).look();
     if let Some((path, incarnation)) = &lane.path {
         if path.is_present(*incarnation) {

@@ -141,6 +141,13 @@ impl Outlets {
         self.0.lock().push(outlet);
     }
 
+    /// It is over: its connection ends when its threads have.
+    pub(super) fn remove(&self, outlet: &Outlet) {
+        self.0
+            .lock()
+            .retain(|other| !std::ptr::eq(Arc::as_ptr(other), outlet));
+    }
+
     /// Sends on one that is free, if nothing waits in `queue`, which is theirs. `Err`: it is for the queue.
     pub(super) fn send_at_once(
         &self,
