@@ -6,20 +6,11 @@ mod common;
 use causeway_proto::bulk::Kind as Bulk;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
-use common::bulk::{download, next_header, next_word, pattern, upload};
+use common::bulk::{STAGED, both_ways, download, next_header, next_word, pattern, upload};
 use common::spin::{Spin, TWO_THREADS};
 use common::{Daemon, Session, bulk_data, launch, linear, memory, read, write};
 use std::io::Read;
 use std::net::TcpStream;
-
-// As on a discrete GPU whose driver calls back late.
-const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1"), ("CAUSEWAYD_WATCHING", "1")];
-
-fn both_ways(test: impl Fn(&Daemon)) {
-    for environment in [&[][..], STAGED] {
-        test(&Daemon::with(environment));
-    }
-}
 
 fn open(daemon: &Daemon) -> (Session, Vec<TcpStream>, u64, u64) {
     let mut session = daemon.session();

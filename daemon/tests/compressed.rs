@@ -4,30 +4,13 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 
 use causeway_lane::{Packer, Stream, Unpacker};
 use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
-use common::bulk::next_word;
-use common::{Daemon, Session, linear, read, write};
-
-const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1"), ("CAUSEWAYD_WATCHING", "1")];
-
-fn both_ways(test: impl Fn(&Daemon)) {
-    for environment in [&[][..], STAGED] {
-        test(&Daemon::with(environment));
-    }
-}
-
-fn open(daemon: &Daemon) -> (Session, TcpStream, u64, u64) {
-    let mut session = daemon.session();
-    let lane = session.lane(0);
-    let context = session.context();
-    let queue = session.queue(context, 2);
-    (session, lane, context, queue)
-}
+use common::bulk::{both_ways, next_word, open_with_lane};
+use common::{Daemon, linear, read, write};
 
 // Compresses well, and no two chunks are equal.
 fn text(length: usize) -> Vec<u8> {
@@ -61,7 +44,7 @@ fn packed(header: &Header, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn bytes_are_the_same_in_both_directions() {
     both_ways(|daemon| {
-        let (mut session, mut lane, context, queue) = open(daemon);
+        let (mut session, mut lane, context, queue) = open_with_lane(daemon);
         lane.write_all(&Header::compress().encode()).unwrap();
         let bytes = text(5 * BULK_CHUNK + 12_345);
         let whole = linear(0, bytes.len() as u64);
@@ -116,7 +99,7 @@ fn bytes_are_the_same_in_both_directions() {
 #[test]
 fn a_short_read_is_compressed_as_well() {
     both_ways(|daemon| {
-        let (mut session, mut lane, context, queue) = open(daemon);
+        let (mut session, mut lane, context, queue) = open_with_lane(daemon);
         lane.write_all(&Header::compress().encode()).unwrap();
         let bytes = text(100_000);
         let whole = linear(0, bytes.len() as u64);
@@ -146,7 +129,7 @@ fn a_short_read_is_compressed_as_well() {
 #[test]
 fn what_the_client_has_not_allowed_is_not_compressed() {
     let daemon = Daemon::start();
-    let (mut session, mut lane, context, queue) = open(&daemon);
+    let (mut session, mut lane, context, queue) = open_with_lane(&daemon);
     let length = 2 * BULK_CHUNK;
     let buffer = session.buffer(context, length as u64, &[]);
     let get = session.enqueue(queue, &[], read(buffer, linear(0, length as u64), true));
@@ -165,7 +148,7 @@ fn a_block_that_is_none_and_one_of_another_length_close_the_lane_only() {
     let noise = [&header.encode_packed(Some(5000))[..], &[0xa5; 5000]].concat();
     let longer = header.encode_packed(Some(100_000)).to_vec();
     for bytes in [lying, noise, longer] {
-        let (mut session, mut lane, ..) = open(&daemon);
+        let (mut session, mut lane, ..) = open_with_lane(&daemon);
         lane.write_all(&bytes).unwrap();
         assert_eq!(lane.read(&mut [0; 1]).unwrap_or(0), 0);
         session.ping();
@@ -175,7 +158,7 @@ fn a_block_that_is_none_and_one_of_another_length_close_the_lane_only() {
 #[test]
 fn a_connection_that_breaks_amid_a_block_writes_nothing_of_it() {
     let daemon = Daemon::start();
-    let (mut session, mut lane, context, queue) = open(&daemon);
+    let (mut session, mut lane, context, queue) = open_with_lane(&daemon);
     let mut other = session.lane(1);
     let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
     let whole = linear(0, BULK_CHUNK as u64);

@@ -11,26 +11,9 @@ use causeway_proto::command::{WriteBuffer, enqueue::Operation};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::{BULK_CHUNK, EAGER_BYTES};
 use causeway_proto::region::Region;
-use common::bulk::pattern;
+use common::bulk::{STAGED, both_ways, open_with_lane, pattern};
 use common::spin::{Spin, TWO_THREADS};
-use common::{Daemon, Session, bulk_piece, linear};
-
-// As on a discrete GPU whose driver calls back late.
-const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1"), ("CAUSEWAYD_WATCHING", "1")];
-
-fn both_ways(test: impl Fn(&Daemon)) {
-    for environment in [&[][..], STAGED] {
-        test(&Daemon::with(environment));
-    }
-}
-
-fn open(daemon: &Daemon) -> (Session, TcpStream, u64, u64) {
-    let mut session = daemon.session();
-    let lane = session.lane(0);
-    let context = session.context();
-    let queue = session.queue(context, 2);
-    (session, lane, context, queue)
-}
+use common::{Daemon, bulk_piece, linear};
 
 fn eager_write(buffer: u64, region: Region) -> Operation {
     Operation::WriteBuffer(WriteBuffer {
@@ -49,7 +32,7 @@ fn send(lane: &mut TcpStream, transfer: u64, offset: u64, bytes: &[u8]) {
 #[test]
 fn bytes_may_come_before_their_command_or_after_it() {
     both_ways(|daemon| {
-        let (mut session, mut lane, context, queue) = open(daemon);
+        let (mut session, mut lane, context, queue) = open_with_lane(daemon);
         let bytes = pattern(BULK_CHUNK);
         let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
         for length in [70_001, BULK_CHUNK, 40_000] {
@@ -82,7 +65,7 @@ fn bytes_may_come_before_their_command_or_after_it() {
 #[test]
 fn rectangles_land_where_they_belong() {
     both_ways(|daemon| {
-        let (mut session, mut lane, context, queue) = open(daemon);
+        let (mut session, mut lane, context, queue) = open_with_lane(daemon);
         let region = Region::rect(3, [300, 200, 1], 310, 0).unwrap();
         let buffer = session.buffer(context, region.end(), &[]);
         let packed = pattern(region.packed_length() as usize);
@@ -97,7 +80,7 @@ fn rectangles_land_where_they_belong() {
 #[test]
 fn a_held_write_keeps_its_bytes_and_one_that_fails_throws_them_away() {
     both_ways(|daemon| {
-        let (mut session, mut lane, context, queue) = open(daemon);
+        let (mut session, mut lane, context, queue) = open_with_lane(daemon);
         let bytes = pattern(100_000);
         let buffer = session.buffer(context, 100_000, &[]);
         let other = session.queue(context, 2);
@@ -145,7 +128,7 @@ fn more_than_the_standing_credit_twice_in_parts_and_few_close_the_lane_only() {
         &|lane| send(lane, 1000, 0, b"few"),
     ];
     for send in sent {
-        let (mut session, mut lane, ..) = open(&daemon);
+        let (mut session, mut lane, ..) = open_with_lane(&daemon);
         // What is behind the offence may meet a closed connection.
         let mut sending = lane.try_clone().unwrap();
         std::thread::scope(|scope| {
@@ -162,7 +145,7 @@ fn more_than_the_standing_credit_twice_in_parts_and_few_close_the_lane_only() {
 #[test]
 fn bytes_of_a_cancelled_write_that_still_arrive_take_no_credit() {
     let daemon = Daemon::start();
-    let (mut session, mut lane, context, queue) = open(&daemon);
+    let (mut session, mut lane, context, queue) = open_with_lane(&daemon);
     let mut other = session.lane(1);
     let bytes = pattern(BULK_CHUNK);
     let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
@@ -214,7 +197,7 @@ fn bytes_of_a_cancelled_write_that_still_arrive_take_no_credit() {
 fn more_writes_behind_a_kernel_than_there_is_pinned_memory_carry_their_bytes() {
     const WRITES: usize = 20;
     let daemon = Daemon::with(&[STAGED, TWO_THREADS].concat());
-    let (mut session, mut lane, context, queue) = open(&daemon);
+    let (mut session, mut lane, context, queue) = open_with_lane(&daemon);
     let bytes = pattern(BULK_CHUNK + WRITES);
     let spin = Spin::start(&mut session, context, queue);
     let puts: Vec<(u64, u64)> = (0..WRITES)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use causeway_proto::MANAGER_PORT;
-use causeway_serving::logging::{Format, Logging};
+use causeway_serving::logging::{BadLogging, Format, Logging};
 use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use serde::Deserialize;
 use toml::Spanned;
@@ -170,14 +170,9 @@ pub enum BadSettings {
     /// An address.
     #[error(transparent)]
     Address(#[from] BadAddress),
-    /// A flag.
-    #[error("{flag}: {problem}")]
-    Flag {
-        /// Which.
-        flag: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] BadLogging),
     /// Half of TLS.
     #[error(
         "TLS needs both a certificate and its key (--tls-certificate and --tls-key, or [tls] in the file)"
@@ -222,7 +217,11 @@ impl Settings {
             insecure: flags.insecure || table.insecure.unwrap_or(false),
             authenticate: flags.authenticate || table.authenticate.unwrap_or(false),
             tls: tls(flags, &table.tls)?,
-            logging: logging(flags, file)?,
+            logging: Logging::combine(
+                (flags.log.as_ref(), flags.log_format),
+                file,
+                (&table.log, &table.log_format),
+            )?,
             heartbeat_interval,
             heartbeat_limit,
             visible: table.privacy.visible,
@@ -284,31 +283,6 @@ fn heartbeat(file: &ConfigFile) -> Result<(Duration, Duration), BadSettings> {
     }
     let milliseconds = |ms| Duration::from_millis(u64::from(ms));
     Ok((milliseconds(interval), milliseconds(limit)))
-}
-
-fn logging(flags: &Flags, file: &ConfigFile) -> Result<Logging, BadSettings> {
-    let table = &file.table;
-    let mut logging = Logging::default();
-    if let Some(format) = &table.log_format {
-        let parsed = format.get_ref().parse();
-        logging.format = parsed.map_err(|error| file.wrong(format, &error))?;
-    }
-    if let Some(format) = flags.log_format {
-        logging.format = format;
-    }
-    if let Some(filter) = &flags.log {
-        logging.filter.clone_from(filter);
-        logging.check().map_err(|error| BadSettings::Flag {
-            flag: "--log",
-            problem: error.to_string(),
-        })?;
-    } else if let Some(filter) = &table.log {
-        logging.filter.clone_from(filter.get_ref());
-        logging
-            .check()
-            .map_err(|error| file.wrong(filter, &error))?;
-    }
-    Ok(logging)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_proto::{DAEMON_PORT, limits};
-use causeway_serving::logging::Logging;
+use causeway_serving::logging::{BadLogging, Logging};
 use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use toml::Spanned;
 
@@ -184,6 +184,9 @@ pub enum BadSettings {
     /// The device manager.
     #[error(transparent)]
     Manager(#[from] BadManager),
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] BadLogging),
     /// A flag's number.
     #[error("{flag}: {problem}")]
     Flag {
@@ -234,7 +237,11 @@ impl Settings {
                 .clone()
                 .or_else(|| table.name.clone())
                 .unwrap_or_else(host_name),
-            logging: logging(flags, file)?,
+            logging: Logging::combine(
+                (flags.log.as_ref(), flags.log_format),
+                file,
+                (&table.log, &table.log_format),
+            )?,
             sessions,
             handshakes: handshakes(file)?,
             heartbeat: heartbeat(file)?,
@@ -310,33 +317,6 @@ fn advertise(flags: &Flags, file: &ConfigFile) -> Result<Vec<Advertised>, BadSet
             parse_advertised(text.get_ref()).map_err(|error| file.wrong(text, &error).into())
         })
         .collect()
-}
-
-fn logging(flags: &Flags, file: &ConfigFile) -> Result<Logging, BadSettings> {
-    let table = &file.table;
-    let mut logging = Logging::default();
-    if let Some(format) = &table.log_format {
-        logging.format = format
-            .get_ref()
-            .parse()
-            .map_err(|error| file.wrong(format, &error))?;
-    }
-    if let Some(format) = flags.log_format {
-        logging.format = format;
-    }
-    if let Some(filter) = &flags.log {
-        logging.filter.clone_from(filter);
-        logging.check().map_err(|error| BadSettings::Flag {
-            flag: "--log",
-            problem: error.to_string(),
-        })?;
-    } else if let Some(filter) = &table.log {
-        logging.filter.clone_from(filter.get_ref());
-        logging
-            .check()
-            .map_err(|error| file.wrong(filter, &error))?;
-    }
-    Ok(logging)
 }
 
 fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSettings> {

@@ -6,7 +6,26 @@ use std::net::TcpStream;
 use causeway_proto::bulk::{Header, Kind as Bulk};
 use causeway_proto::limits::BULK_CHUNK;
 
-use super::{bulk_data, bulk_header};
+use super::{Daemon, Session, bulk_data, bulk_header};
+
+/// As on a discrete GPU whose driver calls back late.
+pub const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1"), ("CAUSEWAYD_WATCHING", "1")];
+
+/// The test on a device with direct memory and on one without.
+pub fn both_ways(test: impl Fn(&Daemon)) {
+    for environment in [&[][..], STAGED] {
+        test(&Daemon::with(environment));
+    }
+}
+
+/// A session with a lane, a context and a profiling queue.
+pub fn open_with_lane(daemon: &Daemon) -> (Session, TcpStream, u64, u64) {
+    let mut session = daemon.session();
+    let lane = session.lane(0);
+    let context = session.context();
+    let queue = session.queue(context, 2);
+    (session, lane, context, queue)
+}
 
 /// Bytes of which no two chunks are equal.
 pub fn pattern(length: usize) -> Vec<u8> {

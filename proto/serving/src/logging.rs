@@ -4,8 +4,12 @@
 //! daemon's processes. Invariant: standard output carries nothing but the `listening on` lines.
 use std::str::FromStr;
 
+use serde::de::DeserializeOwned;
+use toml::Spanned;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, ParseError};
+
+use crate::{BadFile, ConfigFile};
 
 /// [`Logging::filter`], for a daemon as for its child processes.
 pub const FILTER_VARIABLE: &str = "CAUSEWAYD_LOG";
@@ -70,6 +74,17 @@ impl Default for Logging {
     }
 }
 
+/// What is to be logged cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum BadLogging {
+    /// In the file.
+    #[error(transparent)]
+    File(#[from] BadFile),
+    /// In the flag.
+    #[error("--log: {0}")]
+    Flag(#[from] ParseError),
+}
+
 impl Logging {
     /// What the parent put in this child's environment.
     #[must_use]
@@ -100,11 +115,35 @@ impl Logging {
         }
     }
 
-    /// Whether the filter can be understood.
+    /// What flags and a file say together, each a filter and a format; flags win.
     ///
     /// # Errors
-    /// Why not.
-    pub fn check(&self) -> Result<(), tracing_subscriber::filter::ParseError> {
+    /// [`BadLogging`], which says whose fault it is.
+    pub fn combine<Table: DeserializeOwned>(
+        flags: (Option<&String>, Option<Format>),
+        file: &ConfigFile<Table>,
+        table: (&Option<Spanned<String>>, &Option<Spanned<String>>),
+    ) -> Result<Logging, BadLogging> {
+        let mut logging = Logging::default();
+        if let Some(format) = table.1 {
+            let parsed = format.get_ref().parse();
+            logging.format = parsed.map_err(|error| file.wrong(format, &error))?;
+        }
+        if let Some(format) = flags.1 {
+            logging.format = format;
+        }
+        if let Some(filter) = flags.0 {
+            logging.filter.clone_from(filter);
+            logging.check()?;
+        } else if let Some(filter) = table.0 {
+            logging.filter.clone_from(filter.get_ref());
+            let checked = logging.check();
+            checked.map_err(|error| file.wrong(filter, &error))?;
+        }
+        Ok(logging)
+    }
+
+    fn check(&self) -> Result<(), ParseError> {
         EnvFilter::builder().parse(&self.filter).map(drop)
     }
 
