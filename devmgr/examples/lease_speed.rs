@@ -142,6 +142,7 @@ fn main() {
         id[..4].copy_from_slice(&node.to_be_bytes());
         let step = bench.event(Event::NodeJoined(Joined {
             node: NodeId(id),
+            account: None,
             name: format!("node{node}"),
             addresses: Vec::new(),
             devices: (0..8).map(|at| device(node, at)).collect(),

@@ -36,6 +36,16 @@ impl Vendors {
         Ok(Vendors { folder })
     }
 
+    /// A `servers.toml` that says nothing, for `CAUSEWAY_CONFIG`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn no_settings(&self) -> io::Result<PathBuf> {
+        let path = self.folder.path().join("servers.toml");
+        std::fs::write(&path, "")?;
+        Ok(path)
+    }
+
     /// What `OCL_ICD_VENDORS` must say.
     #[must_use]
     pub fn path(&self) -> &Path {

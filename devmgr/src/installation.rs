@@ -1,7 +1,7 @@
-//! Where the library and the daemon of this installation lie.
+//! Where the library, the daemon and the measurements of this installation lie.
 //!
 //! They are looked for next to the running tool first (a build folder), then where packages put them.
-//! `CAUSEWAY_LIBRARY` and `CAUSEWAY_DAEMON` name them outright.
+//! `CAUSEWAY_LIBRARY`, `CAUSEWAY_DAEMON` and `CAUSEWAY_BENCH` name them outright.
 
 use std::path::{Path, PathBuf};
 
@@ -45,6 +45,25 @@ pub fn daemon() -> Result<PathBuf, Missing> {
         "CAUSEWAY_DAEMON",
         &["../sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin"],
     )
+}
+
+/// The program that makes the measurements; in a build folder it has its crate's name.
+///
+/// # Errors
+/// [`Missing`], with the places that were tried.
+pub fn bench() -> Result<PathBuf, Missing> {
+    const VARIABLE: &str = "CAUSEWAY_BENCH";
+    let installed = find("causeway-bench", VARIABLE, &["../lib/causeway"]);
+    if std::env::var_os(VARIABLE).is_some() {
+        return installed;
+    }
+    installed.or_else(|mut missing| {
+        let built = find("bench", VARIABLE, &[]);
+        built.map_err(|more| {
+            missing.tried.extend(more.tried);
+            missing
+        })
+    })
 }
 
 fn find(name: &'static str, variable: &str, folders: &[&str]) -> Result<PathBuf, Missing> {

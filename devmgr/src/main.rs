@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use causeway_devmgr::service::{self, CannotStart};
+use causeway_devmgr::service::{self, CannotStart, Running};
 use causeway_devmgr::settings::{Flags, Settings};
 use causeway_devmgr::store::RedbStore;
 use causeway_serving::{is_loopback, notify};
@@ -43,7 +43,7 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     for address in &running.addresses {
         warn(settings, address);
     }
-    announce(&running.addresses);
+    announce(&running);
     notify("READY=1");
     let name = tokio::select! {
         _ = terminate.recv() => "SIGTERM",
@@ -57,12 +57,16 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
 }
 
 /// One line for each listener on standard output: who started us may read there which port was taken.
-fn announce(addresses: &[SocketAddr]) {
+fn announce(running: &Running) {
     let mut out = std::io::stdout().lock();
-    for address in addresses {
+    for address in &running.addresses {
         tracing::info!(%address, "listening");
         // A closed standard output is no reason not to serve.
         let _ = writeln!(out, "listening on {address}");
+    }
+    if let Some(address) = running.watched_at {
+        tracing::info!(%address, "metrics");
+        let _ = writeln!(out, "metrics on {address}");
     }
     let _ = out.flush();
 }

@@ -49,6 +49,8 @@ impl PrivateDaemon {
             command.env(BUILD_CACHE, "0");
         }
         let mut child = command
+            // What is set for this machine as a node (certificate, manager) is not for its users' own.
+            .args(["--config", "/dev/null"])
             .args(["--listen", "127.0.0.1:0", "--log", "warn"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

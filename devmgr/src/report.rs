@@ -1,7 +1,9 @@
 //! What is known of each configured node, as values: the tool prints them as a table or as JSON.
 
 use causeway::config::Settings;
-use causeway::transport::{Discovered, discover};
+use causeway::lease::{Enumeration, Lease};
+use causeway::transport::manager::NoLease;
+use causeway::transport::{Discovered, Reply, discover};
 use causeway_proto::control::{Device, InfoAnswer, Platform};
 use cl_headers::types::{
     CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_NAME, CL_DEVICE_TYPE,
@@ -23,6 +25,8 @@ pub struct NodeReport {
     pub round_trip_us: Option<u64>,
     /// The daemon's version.
     pub daemon_version: Option<String>,
+    /// The lease that its devices come with, by its 32 hexadecimal digits; none: it is configured.
+    pub lease: Option<String>,
     /// Its devices.
     pub devices: Vec<DeviceReport>,
     /// What is wrong with it; empty if nothing.
@@ -56,18 +60,63 @@ pub fn nodes(settings: &Settings) -> Vec<NodeReport> {
     discover(&settings.servers).into_iter().map(node).collect()
 }
 
+/// The nodes whose devices a program would have of the device manager: asked for as a program does that looks at
+/// its devices, and given back at once. None where nothing is asked of a manager.
+///
+/// # Errors
+/// Why there are none.
+pub fn leased(settings: Settings) -> Result<Vec<NodeReport>, NoLease> {
+    // A lease lives as long as its process.
+    let Some(lease) = Lease::new(Box::leak(Box::new(settings))) else {
+        return Ok(Vec::new());
+    };
+    let offer = lease
+        .enumerate()
+        .map(Enumeration::finish_or_why)
+        .transpose();
+    lease.leave();
+    let Some(offer) = offer?.flatten() else {
+        return Ok(Vec::new());
+    };
+    let id = format!("{:032x}", u128::from_be_bytes(offer.lease));
+    let nodes = offer.nodes.into_iter().map(|of| {
+        let server = of.target.server;
+        let address = server.address.to_string();
+        let name = server.name.unwrap_or_else(|| address.clone());
+        let mut report = node_report(name, address, of.reply);
+        report.lease = Some(id.clone());
+        report
+    });
+    Ok(nodes.collect())
+}
+
 fn node(found: Discovered) -> NodeReport {
+    let (name, address) = (
+        found.node.name().to_owned(),
+        found.node.address().to_owned(),
+    );
+    let reply = Reply {
+        inventory: found.inventory,
+        round_trip: found.round_trip,
+    };
+    let mut report = node_report(name, address, reply);
+    report.also_at = found.also_at;
+    report
+}
+
+fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
     let mut report = NodeReport {
-        name: found.node.name().to_owned(),
-        address: found.node.address().to_owned(),
-        also_at: found.also_at,
-        round_trip_us: found.round_trip.map(|time| time.as_micros() as u64),
+        name,
+        address,
+        also_at: Vec::new(),
+        round_trip_us: reply.round_trip.map(|time| time.as_micros() as u64),
         daemon_version: None,
+        lease: None,
         devices: Vec::new(),
         problems: Vec::new(),
         remarks: Vec::new(),
     };
-    match found.inventory {
+    match reply.inventory {
         Ok(inventory) => {
             report.daemon_version = Some(inventory.daemon_version.clone());
             report.problems.clone_from(&inventory.problems);
@@ -75,7 +124,10 @@ fn node(found: Discovered) -> NodeReport {
             report.devices = inventory
                 .platforms
                 .iter()
-                .flat_map(|platform| platform.devices.iter().map(move |of| device(platform, of)))
+                .flat_map(|platform| platform.devices.iter().map(move |of| (platform, of)))
+                // What a lease does not have keeps its place, and says nothing.
+                .filter(|(_, device)| !device.info.is_empty())
+                .map(|(platform, of)| device(platform, of))
                 .collect();
             if report.devices.is_empty() && report.problems.is_empty() {
                 report
@@ -154,7 +206,11 @@ mod tests {
             answer(CL_DEVICE_TYPE, &4u64.to_le_bytes()),
             answer(CL_DEVICE_MAX_COMPUTE_UNITS, &132u32.to_le_bytes()),
         ];
-        let report = device(&platform, &Device { info });
+        let device_told = Device {
+            info,
+            ..Device::default()
+        };
+        let report = device(&platform, &device_told);
         assert_eq!(
             (report.name.as_str(), report.kind, report.compute_units),
             ("H200", "GPU", 132)

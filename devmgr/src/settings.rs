@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use causeway_proto::MANAGER_PORT;
 use causeway_serving::logging::{BadLogging, Format, Logging};
+use causeway_serving::watched;
 use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use serde::Deserialize;
 use toml::Spanned;
@@ -17,6 +18,8 @@ use crate::policy::Policy;
 
 /// Where the file lies unless a flag names another.
 pub const DEFAULT_PATH: &str = "/etc/causeway/manager.toml";
+/// Where `/metrics` is when no port is said.
+const METRICS_PORT: u16 = 9078;
 /// Where the store lies unless somebody names another place.
 const DEFAULT_STORE: &str = "/var/lib/causeway/manager.redb";
 
@@ -27,6 +30,10 @@ pub struct Flags {
     /// Listen on ADDR:PORT (may be given several times; port 0 takes a free one)
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
+
+    /// Answer /metrics and /healthz at ADDR:PORT as well (port 0 takes a free one)
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<String>,
 
     /// Keep leases, queue, quotas and users in this file [default: /var/lib/causeway/manager.redb]
     #[arg(long, value_name = "PATH")]
@@ -83,6 +90,8 @@ pub struct Table {
     #[serde(default)]
     tls: TlsTable,
     #[serde(default)]
+    metrics: watched::Table,
+    #[serde(default)]
     heartbeat: HeartbeatTable,
     #[serde(default)]
     privacy: Privacy,
@@ -138,6 +147,8 @@ pub struct Settings {
     pub authenticate: bool,
     /// TLS, if it is on.
     pub tls: Option<TlsFiles>,
+    /// Where `/metrics` and `/healthz` have a listener of their own, if they are to.
+    pub metrics: Option<SocketAddr>,
     /// What is logged and how.
     pub logging: Logging,
     /// Between a node's heartbeats.
@@ -183,6 +194,11 @@ pub enum BadSettings {
         "{0} can be reached from other machines, and there are not both TLS and authentication: listen on 127.0.0.1 (and tunnel), set up [tls] with authenticate = true, or say --insecure if you trust everyone who can reach it"
     )]
     Exposed(SocketAddr),
+    /// The same of what is watched.
+    #[error(
+        "/metrics at {0} can be reached from other machines, and there is no TLS: set up [tls] in manager.toml, listen on 127.0.0.1, or say --insecure"
+    )]
+    ExposedMetrics(SocketAddr),
 }
 
 impl Settings {
@@ -217,6 +233,12 @@ impl Settings {
             insecure: flags.insecure || table.insecure.unwrap_or(false),
             authenticate: flags.authenticate || table.authenticate.unwrap_or(false),
             tls: tls(flags, &table.tls)?,
+            metrics: watched::address::<_, BadSettings>(
+                flags.metrics.as_ref(),
+                file,
+                &table.metrics,
+                METRICS_PORT,
+            )?,
             logging: Logging::combine(
                 (flags.log.as_ref(), flags.log_format),
                 file,
@@ -227,6 +249,13 @@ impl Settings {
             visible: table.privacy.visible,
             policy: table.policy.clone(),
         };
+        let metrics = settings.metrics.filter(|at| !is_loopback(at));
+        if let Some(exposed) = metrics
+            && settings.tls.is_none()
+            && !settings.insecure
+        {
+            return Err(BadSettings::ExposedMetrics(exposed));
+        }
         let is_safe = settings.insecure || (settings.authenticate && settings.tls.is_some());
         match settings.listen.iter().find(|a| !is_loopback(a)) {
             Some(exposed) if !is_safe => Err(BadSettings::Exposed(*exposed)),
@@ -337,6 +366,8 @@ mod tests {
                 "manager.toml:2: unknown variant",
             ),
             ("[tls]\nkey = \"k\"", "TLS needs both"),
+            ("[metrics]\nlisten = \"x\"", "manager.toml:2: \"x\" is no"),
+            ("[metrics]\nlisten = \"[::]:0\"", "/metrics at [::]:0"),
             ("[tls]\nclient_ca = \"k\"", "TLS needs both"),
             ("[policy]\nasignment = 1", "manager.toml:2: unknown field"),
         ] {

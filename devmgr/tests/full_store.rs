@@ -17,6 +17,7 @@ fn large_rows(from: u8) -> Vec<Write> {
         name: "n".repeat(64 << 10),
         addresses: Vec::new(),
         draining: false,
+        account: None,
     };
     let rows = (from..from + 8).map(|n| Write::Lease(Change::PutNode(row(n))));
     rows.collect()

@@ -1,14 +1,15 @@
 //! Who is who: users, what they may do, and the tokens that they show.
 //!
-//! - [`Directory`]: all of them, for looking up; changed by [`IdentityChange`]s that were stored first.
+//! - [`Directory`]: all of them, for looking up and for deciding what may change: by [`IdentityChange`]s.
 //! - [`Caller`]: who a call comes from, once that is known.
 //!
 //! What it is not: it reads no file and no clock. Invariant: no token is kept, only its digest; no error says
 //! which users there are.
 
-use std::collections::{BTreeMap, HashMap};
+mod directory;
 
-use causeway_security::TokenHash;
+pub use directory::{Directory, KEPT, MOST_TOKENS};
+
 use serde::{Deserialize, Serialize};
 
 use crate::lease::Wall;
@@ -50,17 +51,32 @@ pub struct TokenRow {
     pub expires: Option<Wall>,
 }
 
-/// A change of who is who; to be stored before the directory has it.
+/// A change of who is who; to be stored before callers are judged by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityChange {
     /// A user is as in this row.
     PutUser(User),
     /// A user is no more; his tokens are deleted beside it.
     DeleteUser(UserName),
+    /// Whoever shows a certificate of this name is refused.
+    PutRemoved(UserName),
+    /// No longer.
+    DeleteRemoved(UserName),
     /// A token counts.
     PutToken(TokenRow),
     /// A token counts no more.
     DeleteToken(TokenId),
+}
+
+/// By what somebody is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// His token.
+    Token(TokenId),
+    /// His certificate. When that ends is not known.
+    Certificate,
+    /// Nothing: his word is believed.
+    Word,
 }
 
 /// Who a call comes from.
@@ -74,8 +90,24 @@ pub struct Caller {
     pub admin: bool,
     /// May join as a node.
     pub node: bool,
-    /// When what he has shown counts no more.
+    /// What he has shown.
+    pub shown: Shown,
+    /// When that counts no more.
     pub until: Option<Wall>,
+}
+
+impl Caller {
+    /// Whether he may join as a node. An administrator may as any.
+    #[must_use]
+    pub fn may_join(&self) -> bool {
+        self.node || self.admin
+    }
+
+    /// Whether he may have leases: what lets a node in opens what a node needs, and nothing else.
+    #[must_use]
+    pub fn may_lease(&self) -> bool {
+        !self.node || self.admin
+    }
 }
 
 /// Nobody is let in.
@@ -89,6 +121,11 @@ pub enum NotKnown {
     /// Not a token of ours (any more), or of nobody.
     #[error("the token is not known here, or was revoked")]
     Token,
+    /// A certificate of somebody who was removed.
+    #[error(
+        "the user of this certificate was removed from the device manager; an administrator adds him again with `causeway users add`"
+    )]
+    Removed,
     /// Its time is over.
     #[error(
         "the token has expired; an administrator makes another with `causeway tokens create USER`"
@@ -96,227 +133,21 @@ pub enum NotKnown {
     Expired,
 }
 
-/// All users and tokens.
-#[derive(Clone, Debug, Default)]
-pub struct Directory {
-    users: BTreeMap<UserName, User>,
-    tokens: BTreeMap<TokenId, TokenRow>,
-    /// By the first bytes of the hash, which narrows down what is compared in constant time.
-    by_hash: HashMap<[u8; 8], Vec<TokenId>>,
-}
-
-impl Directory {
-    /// What was stored.
-    #[must_use]
-    pub fn new(users: Vec<User>, tokens: Vec<TokenRow>) -> Directory {
-        let mut directory = Directory::default();
-        let users = users.into_iter().map(IdentityChange::PutUser);
-        let tokens = tokens.into_iter().map(IdentityChange::PutToken);
-        users.chain(tokens).for_each(|row| directory.apply(row));
-        directory
-    }
-
-    /// Takes a change in.
-    pub fn apply(&mut self, change: IdentityChange) {
-        match change {
-            IdentityChange::PutUser(user) => {
-                self.users.insert(user.name.clone(), user);
-            }
-            IdentityChange::DeleteUser(name) => {
-                self.users.remove(&name);
-            }
-            IdentityChange::PutToken(row) => {
-                self.forget(&row.id);
-                let alike = self.by_hash.entry(prefix(&row.hash)).or_default();
-                alike.push(row.id.clone());
-                self.tokens.insert(row.id.clone(), row);
-            }
-            IdentityChange::DeleteToken(id) => self.forget(&id),
-        }
-    }
-
-    fn forget(&mut self, id: &TokenId) {
-        let Some(row) = self.tokens.remove(id) else {
-            return;
-        };
-        if let Some(alike) = self.by_hash.get_mut(&prefix(&row.hash)) {
-            alike.retain(|other| other != id);
-            if alike.is_empty() {
-                self.by_hash.remove(&prefix(&row.hash));
-            }
-        }
-    }
-
-    /// Who shows a token of this hash at this moment.
-    ///
-    /// # Errors
-    /// [`NotKnown::Token`] or [`NotKnown::Expired`].
-    pub fn by_token(&self, hash: &TokenHash, now: Wall) -> Result<Caller, NotKnown> {
-        let alike = self.by_hash.get(&prefix(&hash.0)).ok_or(NotKnown::Token)?;
-        let row = alike
-            .iter()
-            .filter_map(|id| self.tokens.get(id))
-            .find(|row| TokenHash(row.hash).matches(hash))
-            .ok_or(NotKnown::Token)?;
-        if row.expires.is_some_and(|expires| now >= expires) {
-            return Err(NotKnown::Expired);
-        }
-        let user = self.users.get(&row.user).ok_or(NotKnown::Token)?;
-        Ok(Caller {
-            until: row.expires,
-            ..user.clone().into()
-        })
-    }
-
-    /// Who has a certificate of this name, which was checked: he needs not be in the directory, and may
-    /// then only what everyone may.
-    #[must_use]
-    pub fn by_certificate(&self, name: &str) -> Caller {
-        let name = UserName::from(name);
-        match self.users.get(&name) {
-            Some(user) => user.clone().into(),
-            None => Caller {
-                user: name,
-                groups: Vec::new(),
-                admin: false,
-                node: false,
-                until: None,
-            },
-        }
-    }
-
-    /// All users, by name.
-    pub fn users(&self) -> impl Iterator<Item = &User> {
-        self.users.values()
-    }
-
-    /// One user.
-    #[must_use]
-    pub fn user(&self, name: &UserName) -> Option<&User> {
-        self.users.get(name)
-    }
-
-    /// All tokens, by id.
-    pub fn tokens(&self) -> impl Iterator<Item = &TokenRow> {
-        self.tokens.values()
-    }
-
-    /// One token.
-    #[must_use]
-    pub fn token(&self, id: &TokenId) -> Option<&TokenRow> {
-        self.tokens.get(id)
-    }
-
-    /// What removes a user with all his tokens.
-    #[must_use]
-    pub fn without(&self, name: &UserName) -> Vec<IdentityChange> {
-        let his = self.tokens.values().filter(|row| row.user == *name);
-        let tokens = his.map(|row| IdentityChange::DeleteToken(row.id.clone()));
-        tokens
-            .chain([IdentityChange::DeleteUser(name.clone())])
-            .collect()
-    }
-}
-
-impl From<User> for Caller {
-    fn from(user: User) -> Caller {
-        Caller {
-            user: user.name,
-            groups: user.groups,
-            admin: user.admin,
-            node: user.node,
-            until: None,
-        }
-    }
-}
-
-fn prefix(hash: &[u8; 32]) -> [u8; 8] {
-    std::array::from_fn(|i| hash[i])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use causeway_security::Token;
-
-    fn user(name: &str) -> User {
-        User {
-            name: name.into(),
-            groups: vec!["lab".into()],
-            admin: false,
-            node: false,
-        }
-    }
-
-    fn token(id: &str, user: &str, token: &Token, expires: Option<Wall>) -> TokenRow {
-        TokenRow {
-            id: TokenId(id.to_owned()),
-            user: user.into(),
-            label: String::new(),
-            hash: token.hash().0,
-            expires,
-        }
-    }
-
-    #[test]
-    fn a_token_names_its_user_until_it_is_over() {
-        let (one, two, stranger) = (Token::generate(), Token::generate(), Token::generate());
-        let mut directory = Directory::new(
-            vec![user("ann")],
-            vec![
-                token("1", "ann", &one, None),
-                token("2", "ann", &two, Some(Wall(100))),
-                token("3", "nobody", &stranger, None),
-            ],
-        );
-        let who = |directory: &Directory, token: &Token, now| {
-            directory
-                .by_token(&token.hash(), Wall(now))
-                .map(|caller| caller.user.to_string())
-        };
-        assert_eq!(who(&directory, &one, 1000), Ok("ann".to_owned()));
-        assert_eq!(who(&directory, &two, 99), Ok("ann".to_owned()));
-        let shown = directory.by_token(&two.hash(), Wall(0)).unwrap();
-        assert_eq!(shown.until, Some(Wall(100)));
-        assert_eq!(who(&directory, &two, 100), Err(NotKnown::Expired));
-        assert_eq!(who(&directory, &stranger, 0), Err(NotKnown::Token));
-        directory.apply(IdentityChange::DeleteToken(TokenId("1".to_owned())));
-        assert_eq!(who(&directory, &one, 0), Err(NotKnown::Token));
-        assert_eq!(who(&directory, &two, 0), Ok("ann".to_owned()));
-    }
-
-    #[test]
-    fn with_a_user_go_his_tokens() {
-        let (his, other) = (Token::generate(), Token::generate());
-        let mut directory = Directory::new(
-            vec![user("ann"), user("bob")],
-            vec![
-                token("1", "ann", &his, None),
-                token("2", "bob", &other, None),
-            ],
-        );
-        for change in directory.without(&"ann".into()) {
-            directory.apply(change);
-        }
-        assert!(directory.by_token(&his.hash(), Wall(0)).is_err());
-        assert!(directory.by_token(&other.hash(), Wall(0)).is_ok());
-        // He who comes back by that name has none of them.
-        directory.apply(IdentityChange::PutUser(user("ann")));
-        assert!(directory.by_token(&his.hash(), Wall(0)).is_err());
-        assert!(directory.by_hash.len() == 1);
-    }
-
-    #[test]
-    fn a_certificate_of_an_unknown_name_may_nothing_special() {
-        let directory = Directory::new(
-            vec![User {
-                node: true,
-                ..user("node1")
-            }],
-            Vec::new(),
-        );
-        assert!(directory.by_certificate("node1").node);
-        let stranger = directory.by_certificate("node2");
-        assert!(!stranger.node && !stranger.admin && stranger.groups.is_empty());
-    }
+/// Who is who does not change as it was wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotChanged {
+    /// Nobody of this name.
+    #[error("there is no such user; an administrator says `causeway users add` first")]
+    NoUser,
+    /// No token of this name.
+    #[error("there is no such token")]
+    NoToken,
+    /// One more would be too many.
+    #[error("a user has {MOST_TOKENS} tokens at most: revoke some, or let them expire")]
+    TooMany,
+    /// Nobody could administrate any more.
+    #[error(
+        "this is the last administrator: make another first (`causeway users admin NAME yes`, or `users add NAME --admin`)"
+    )]
+    LastAdmin,
 }

@@ -2,8 +2,8 @@
 //!
 //! A cluster of thousands of devices has a few models. Devices whose answers (but for identities such
 //! as a UUID) and shares are equal are one class: conditions are held against a class once, and the
-//! answers are kept once. Invariant: a class that was made keeps its id; what a request accepts is
-//! found again whenever there are more classes than when it was found.
+//! answers are kept once. Invariant: a class is there exactly while a device is of it, and no other ever
+//! gets its id; what a request accepts is found again whenever there are other classes than when it was found.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,12 @@ const REMEMBERED: usize = 1024;
 /// All classes.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Classes {
-    all: Vec<Class>,
+    all: BTreeMap<ClassId, Class>,
     ids: BTreeMap<ClassKey, ClassId>,
+    next: ClassId,
     known: BTreeMap<DeviceRequest, Pattern>,
+    /// Grows whenever there are other classes.
+    version: u64,
 }
 
 /// What makes a class: answers in the order of their names, and shares.
@@ -31,6 +34,9 @@ type ClassKey = (Vec<(u32, Bytes)>, u16, Option<u64>);
 
 #[derive(Clone, Debug, Hash)]
 struct Class {
+    key: ClassKey,
+    /// Devices that are of it.
+    devices: u32,
     answers: Vec<InfoAnswer>,
     memory: u64,
     limit: Option<u64>,
@@ -41,8 +47,8 @@ struct Class {
 pub(crate) struct Pattern {
     /// In the request's order.
     pub(crate) kinds: Vec<KindPattern>,
-    /// Classes there were when it was found.
-    seen: usize,
+    /// Of the classes by which it was found.
+    version: u64,
 }
 
 /// What one kind accepts.
@@ -57,8 +63,8 @@ pub(crate) struct KindPattern {
 }
 
 impl Classes {
-    /// The class of a device.
-    pub(crate) fn of(&mut self, device: &OfferedDevice) -> ClassId {
+    /// The class of a device that is now there.
+    pub(crate) fn join(&mut self, device: &OfferedDevice) -> ClassId {
         let mut answers: Vec<_> = device
             .answers
             .iter()
@@ -68,46 +74,68 @@ impl Classes {
         answers.sort_by_key(|of| of.name);
         let limit = device.memory_limit();
         let key = answers.iter().map(|of| (of.name, of.value.clone()));
-        let key = (key.collect(), device.shares.count(), limit);
-        if let Some(id) = self.ids.get(&key) {
+        let key: ClassKey = (key.collect(), device.shares.count(), limit);
+        if let Some(id) = self.ids.get(&key)
+            && let Some(class) = self.all.get_mut(id)
+        {
+            class.devices += 1;
             return *id;
         }
-        let id = ClassId(self.all.len() as u32);
-        self.all.push(Class {
+        let id = self.next;
+        self.next.0 += 1;
+        self.version += 1;
+        self.ids.insert(key.clone(), id);
+        let class = Class {
+            key,
+            devices: 1,
             answers,
             memory: device.memory(),
             limit,
-        });
-        self.ids.insert(key, id);
+        };
+        self.all.insert(id, class);
         id
+    }
+
+    /// A device of a class is gone.
+    pub(crate) fn leave(&mut self, id: ClassId) {
+        let Some(class) = self.all.get_mut(&id) else {
+            return;
+        };
+        class.devices -= 1;
+        if class.devices == 0
+            && let Some(class) = self.all.remove(&id)
+        {
+            self.ids.remove(&class.key);
+            self.version += 1;
+        }
     }
 
     /// Bytes of a unit's memory.
     pub(crate) fn memory(&self, class: ClassId) -> u64 {
-        self.all[class.0 as usize].memory
+        self.all[&class].memory
     }
 
     /// What allocations of a unit are limited to.
     pub(crate) fn limit(&self, class: ClassId) -> Option<u64> {
-        self.all[class.0 as usize].limit
+        self.all[&class].limit
     }
 
     /// The answers that all its devices give.
     pub(crate) fn answers(&self, class: ClassId) -> &[InfoAnswer] {
-        &self.all[class.0 as usize].answers
+        &self.all[&class].answers
     }
 
     /// What a request accepts.
     pub(crate) fn pattern(&mut self, request: &DeviceRequest) -> Pattern {
         if let Some(pattern) = self.known.get(request)
-            && pattern.seen == self.all.len()
+            && pattern.version == self.version
         {
             return pattern.clone();
         }
         let kinds = request.wanted().iter().map(|of| self.kind(of)).collect();
         let pattern = Pattern {
             kinds,
-            seen: self.all.len(),
+            version: self.version,
         };
         if self.known.len() >= REMEMBERED {
             self.known.clear();
@@ -126,11 +154,8 @@ impl Classes {
                 .iter()
                 .all(|condition| condition.matches(&of.answers))
         };
-        let mut classes: Vec<_> = (0..)
-            .zip(&self.all)
-            .filter(|(_, of)| accepts(of))
-            .map(|(id, of)| (of.memory, ClassId(id)))
-            .collect();
+        let accepted = self.all.iter().filter(|(_, of)| accepts(of));
+        let mut classes: Vec<_> = accepted.map(|(id, of)| (of.memory, *id)).collect();
         classes.sort_unstable();
         KindPattern {
             count: wanted.count(),
@@ -153,11 +178,20 @@ fn row(answer: &InfoAnswer) -> Option<&'static Property> {
 impl Pattern {
     /// A pattern over other classes than the inventory's.
     pub(super) fn of(kinds: Vec<KindPattern>) -> Self {
-        Self { kinds, seen: 0 }
+        Self { kinds, version: 0 }
     }
 
     /// Devices of all kinds.
     pub(crate) fn count(&self) -> u32 {
         self.kinds.iter().map(|of| of.count).sum()
+    }
+}
+
+#[cfg(test)]
+impl Classes {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        assert_eq!(self.all.len(), self.ids.len());
+        self.all.len()
     }
 }

@@ -21,6 +21,8 @@ pub struct Cluster {
     classes: Classes,
     slots: BTreeMap<NodeId, NodeSlot>,
     nodes: Vec<NodeUnits>,
+    /// Slots of forgotten nodes, for others.
+    vacant: BTreeSet<NodeSlot>,
     free: Supply,
     open: Supply,
     known: Supply,
@@ -72,19 +74,19 @@ impl Cluster {
     pub(crate) fn replace(&mut self, node: NodeId, devices: &[OfferedDevice]) -> Vec<Unit> {
         self.set_open(node, false);
         let slot = self.slot(node);
-        let mut new: BTreeMap<DeviceId, Device> = BTreeMap::new();
-        for offered in devices {
-            let device = Device {
-                id: offered.id,
-                class: self.classes.of(offered),
-                shares: offered.shares.count(),
-                identity: identities(offered),
-                taken: BTreeSet::new(),
-            };
-            new.insert(offered.id, device);
-        }
+        let by_id: BTreeMap<DeviceId, &OfferedDevice> = devices
+            .iter()
+            .map(|offered| (offered.id, offered))
+            .collect();
+        let new = by_id.into_values().map(|offered| Device {
+            id: offered.id,
+            class: self.classes.join(offered),
+            shares: offered.shares.count(),
+            identity: identities(offered),
+            taken: BTreeSet::new(),
+        });
+        let new: Vec<Device> = new.collect();
         self.list(slot, Level::Known, false);
-        let new: Vec<Device> = new.into_values().collect();
         let old = std::mem::replace(&mut self.nodes[slot.0 as usize].devices, new);
         self.list(slot, Level::Known, true);
         let kept = |of: &Device| {
@@ -95,19 +97,24 @@ impl Cluster {
             })
         };
         let gone = old.iter().filter(|of| !kept(of));
-        gone.flat_map(|of| {
+        let gone = gone.flat_map(|of| {
             (0..of.shares).map(|share| Unit {
                 device: of.id,
                 share,
             })
-        })
-        .collect()
+        });
+        let gone: Vec<Unit> = gone.collect();
+        for device in old {
+            self.classes.leave(device.class);
+        }
+        gone
     }
 
-    /// Forgets a node's devices.
+    /// Forgets a node, its devices and what only they were.
     pub(crate) fn forget(&mut self, node: NodeId) {
         if self.slots.contains_key(&node) {
             self.replace(node, &[]);
+            self.vacant.extend(self.slots.remove(&node));
         }
     }
 
@@ -178,11 +185,7 @@ impl Cluster {
         manner: Manner,
     ) -> Result<Vec<Chosen>, Unfit> {
         let pattern = self.classes.pattern(request);
-        let supply = match level {
-            Level::Free => &self.free,
-            Level::Open => &self.open,
-            Level::Known => &self.known,
-        };
+        let supply = self.supply(level);
         let places = self.places(supply, &pattern, manner)?;
         let free_share = |at: &Place| match level {
             Level::Free => self.device(*at).first_free(),
@@ -233,6 +236,44 @@ impl Cluster {
         attempt(needed).map(|chosen| (needed, chosen))
     }
 
+    fn supply(&self, level: Level) -> &Supply {
+        match level {
+            Level::Free => &self.free,
+            Level::Open => &self.open,
+            Level::Known => &self.known,
+        }
+    }
+
+    /// How many devices each kind of a request accepts, of `level`.
+    pub(crate) fn count(&mut self, level: Level, request: &DeviceRequest) -> Vec<u32> {
+        let pattern = self.classes.pattern(request);
+        let supply = self.supply(level);
+        let count = |supply: &Supply, pattern: &Pattern| {
+            let of = |kind: &KindPattern| {
+                let classes = kind.classes.iter();
+                classes.map(|(_, class)| supply.devices(*class)).sum()
+            };
+            pattern.kinds.iter().map(of).collect()
+        };
+        if pattern.kinds.iter().all(|of| of.identity.is_empty()) {
+            return count(supply, &pattern);
+        }
+        let (supply, pattern) = self.told_apart(supply, &pattern);
+        count(&supply, &pattern)
+    }
+
+    /// The same of one node, open or not.
+    pub(crate) fn count_on(&mut self, node: NodeId, request: &DeviceRequest) -> Vec<u32> {
+        let pattern = self.classes.pattern(request);
+        let slot = self.slots.get(&node);
+        let devices = slot.map_or(&[][..], |slot| &self.nodes[slot.0 as usize].devices);
+        let of = |kind: &KindPattern| {
+            let suits = |device: &&Device| kind.suits(device);
+            devices.iter().filter(suits).count() as u32
+        };
+        pattern.kinds.iter().map(of).collect()
+    }
+
     fn places(
         &self,
         supply: &Supply,
@@ -254,11 +295,7 @@ impl Cluster {
             for (class, _) in supply.classes_on(node) {
                 for device in supply.devices_on(node, class) {
                     let at = Place { node, device };
-                    let suits = |kind: &KindPattern| {
-                        let identity = &self.device(at).identity;
-                        kind.classes.iter().any(|(_, of)| *of == class)
-                            && kind.identity.iter().all(|of| of.matches(identity))
-                    };
+                    let suits = |kind: &KindPattern| kind.suits(self.device(at));
                     let suits: Vec<bool> = pattern.kinds.iter().map(suits).collect();
                     let next = ClassId(classes.len() as u32);
                     let class = *classes.entry((class, suits)).or_insert(next);
@@ -309,15 +346,25 @@ impl Cluster {
     }
 
     fn slot(&mut self, node: NodeId) -> NodeSlot {
-        let next = NodeSlot(self.nodes.len() as u32);
-        let slot = *self.slots.entry(node).or_insert(next);
-        if slot == next {
-            self.nodes.push(NodeUnits {
-                node,
-                open: false,
-                devices: Vec::new(),
-            });
+        if let Some(slot) = self.slots.get(&node) {
+            return *slot;
         }
+        let units = NodeUnits {
+            node,
+            open: false,
+            devices: Vec::new(),
+        };
+        let slot = match self.vacant.pop_first() {
+            Some(slot) => {
+                self.nodes[slot.0 as usize] = units;
+                slot
+            }
+            None => {
+                self.nodes.push(units);
+                NodeSlot(self.nodes.len() as u32 - 1)
+            }
+        };
+        self.slots.insert(node, slot);
         slot
     }
 
@@ -381,6 +428,13 @@ pub struct KnownDevice<'a> {
     pub taken: u16,
 }
 
+impl KindPattern {
+    fn suits(&self, device: &Device) -> bool {
+        self.classes.iter().any(|(_, of)| *of == device.class)
+            && self.identity.iter().all(|of| of.matches(&device.identity))
+    }
+}
+
 impl Device {
     fn free(&self) -> u16 {
         self.shares - self.taken.len() as u16
@@ -405,4 +459,12 @@ fn least(most: usize, enough: impl Fn(usize) -> bool) -> usize {
         }
     }
     high
+}
+
+#[cfg(test)]
+impl Cluster {
+    /// Classes, and places for nodes.
+    pub(crate) fn kept(&self) -> (usize, usize) {
+        (self.classes.count(), self.nodes.len())
+    }
 }

@@ -16,6 +16,19 @@ impl fmt::Debug for NodeId {
     }
 }
 
+/// As uuids are usually written.
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, byte) in self.0.iter().enumerate() {
+            if matches!(n, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
 /// A root device of a node, by its place in the node's inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceId {

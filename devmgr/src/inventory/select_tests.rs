@@ -156,6 +156,44 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn of_forgotten_nodes_nothing_is_left(
+        before in models(),
+        after in models(),
+        request in request(),
+    ) {
+        let manner = Manner {
+            placement: request.placement(),
+            assignment: Assignment::default(),
+            memory: u64::MAX,
+        };
+        let mut changed = cluster(&before);
+        let possible = cluster(&before).choose(Level::Known, &request, manner).is_ok();
+        prop_assert_eq!(changed.choose(Level::Known, &request, manner).is_ok(), possible);
+        for at in 0..before.len() {
+            changed.forget(node(at));
+        }
+        prop_assert_eq!((changed.totals(), changed.kept()), ((0, 0), (0, before.len())));
+        prop_assert!(changed.is_exhausted());
+        prop_assert!(changed.choose(Level::Known, &request, manner).is_err());
+        // Others come, in their places.
+        for (at, models) in after.iter().enumerate() {
+            changed.replace(node(at), &offered_devices(at, models));
+            changed.set_open(node(at), true);
+        }
+        let mut fresh = cluster(&after);
+        prop_assert_eq!(changed.totals(), fresh.totals());
+        let places = before.len().max(after.len());
+        prop_assert_eq!(changed.kept(), (fresh.kept().0, places));
+        for level in [Level::Known, Level::Open, Level::Free] {
+            let possible = fresh.choose(level, &request, manner).is_ok();
+            prop_assert_eq!(changed.choose(level, &request, manner).is_ok(), possible);
+        }
+    }
+}
+
 /// What was chosen meets the request, kind by kind.
 fn check(
     request: &DeviceRequest,

@@ -5,6 +5,7 @@
 
 use super::change::Change;
 use super::id::{Epoch, LeaseId};
+use super::lack::{Detail, Lack};
 use super::time::{Span, Time};
 use crate::inventory::{NodeId, Unit};
 use crate::policy::UserName;
@@ -28,6 +29,14 @@ pub enum Action {
         node: NodeId,
         /// The newest epoch so far.
         fence: Epoch,
+    },
+    /// A node is told whether it is being drained: after each welcome, since it may remember what was said before it,
+    /// and when an administrator says so. It decides nothing by it that is not decided here.
+    Drain {
+        /// Which.
+        node: NodeId,
+        /// Whether it is.
+        draining: bool,
     },
     /// A node is told of its part of a lease.
     Grant(Grant),
@@ -109,13 +118,15 @@ pub enum Outcome {
         position: u32,
         /// Of so many.
         of: u32,
+        /// What is not there for it, whoever else comes first.
+        lack: Option<Lack>,
     },
     /// Granted, and to be confirmed.
     Reserved(Granted),
     /// Granted.
     Leased(Granted),
     /// Not granted, and not waiting.
-    Refused(Refusal),
+    Refused(Refused),
     /// It is over, by the holder's own wish or not.
     Ended(EndReason),
     /// There is no such lease or request of this user's.
@@ -135,16 +146,23 @@ pub struct Granted {
     pub ends: Option<Time>,
 }
 
+/// A refusal, and what can be said about it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Refused {
+    /// Why.
+    pub why: Refusal,
+    /// What is missing, or the quota in the way.
+    pub detail: Option<Detail>,
+}
+
 /// Why a request gets nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// The cluster has no such devices, free or not.
-    #[error("no devices of this cluster meet the request, free or not")]
+    #[error("the cluster does not have these devices, free or not")]
     NothingFits,
     /// Such devices are in use.
-    #[error(
-        "devices that meet the request are all in use; ask again, or wait for them (causeway run --wait)"
-    )]
+    #[error("these devices are not free now")]
     NothingFree,
     /// The user's or a group's quota of devices.
     #[error("the quota of devices at once does not allow it")]
@@ -161,6 +179,11 @@ pub enum Refusal {
     /// Too many requests wait already.
     #[error("too many requests are waiting already")]
     QueueFull,
+    /// Too many of the user's own requests wait already.
+    #[error(
+        "too many of your requests are waiting already; one of them must be served or given up first"
+    )]
+    QueueFullOfOwn,
     /// The id is another user's.
     #[error("the request's id is in use")]
     IdInUse,

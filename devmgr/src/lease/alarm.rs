@@ -24,6 +24,8 @@ pub(super) enum Alarm {
     Positions,
     /// Old accounts can go.
     Accounts,
+    /// Lost nodes are written down, or can go.
+    Absences,
 }
 
 /// All alarms.

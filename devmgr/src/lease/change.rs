@@ -29,6 +29,10 @@ pub enum Change {
     PutNode(NodeRow),
     /// A node is forgotten.
     DeleteNode(NodeId),
+    /// A node is lost since then; the key is its id. Noted some time later, and taken back some time after it came.
+    PutAbsence(Absence),
+    /// A node is not lost, or not known.
+    DeleteAbsence(NodeId),
     /// A subject's quota; the key is the subject.
     PutQuota(Subject, Quota),
     /// A subject has no quota any more.
@@ -52,6 +56,8 @@ pub struct Rows {
     pub waiting: Vec<WaitingRow>,
     /// Nodes.
     pub nodes: Vec<NodeRow>,
+    /// Those that are lost.
+    pub absences: Vec<Absence>,
     /// Quotas.
     pub quotas: Vec<(Subject, Quota)>,
     /// Accounts.
@@ -128,6 +134,18 @@ pub struct NodeRow {
     pub addresses: Vec<String>,
     /// Whether an administrator is draining it.
     pub draining: bool,
+    /// As whom it joined first; `None`: nobody was asked who he is.
+    #[serde(default)]
+    pub account: Option<UserName>,
+}
+
+/// A node that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Absence {
+    /// Its id.
+    pub node: NodeId,
+    /// Since when.
+    pub since: Wall,
 }
 
 /// An hour of the host's clock: hours since 1970.

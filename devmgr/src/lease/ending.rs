@@ -136,6 +136,8 @@ impl Manager {
         let demand = self.grants[&epoch].demand.clone();
         self.leases.remove(&demand.lease);
         self.store(Change::DeleteLease(demand.lease));
+        self.over
+            .remember(demand.lease, demand.party.user.clone(), reason);
         self.act(Action::Ended {
             lease: demand.lease,
             user: demand.party.user.clone(),
@@ -156,6 +158,7 @@ impl Manager {
     fn wind_up(&mut self, epoch: Epoch, reason: Option<EndReason>) {
         if let Some(holding) = self.grants.get_mut(&epoch) {
             holding.phase = Phase::Ending { reason };
+            self.ending.insert(epoch);
             for part in &mut holding.parts {
                 if part.state != PartState::Gone {
                     part.state = PartState::Withdrawing;
@@ -194,6 +197,7 @@ impl Manager {
         let over = |of: &Holding| of.is_ending() && of.is_gone();
         if self.grants.get(&epoch).is_some_and(over) {
             self.grants.remove(&epoch);
+            self.ending.remove(&epoch);
             self.alarms.set(Alarm::Grant(epoch), None);
         }
     }

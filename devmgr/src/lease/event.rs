@@ -16,10 +16,12 @@ pub enum Event {
     /// A node has connected. What came over its earlier connection is over: the shell delivers
     /// nothing of it any more.
     NodeJoined(Joined),
-    /// A connected node has other devices than before.
+    /// A connected node has other devices than before, or is reached elsewhere.
     NodeChanged {
         /// Which.
         node: NodeId,
+        /// All of them, as in [`Joined`].
+        addresses: Vec<String>,
         /// All of them.
         devices: Vec<OfferedDevice>,
     },
@@ -35,10 +37,13 @@ pub enum Event {
         /// `false`: resume.
         draining: bool,
     },
-    /// A lost node will not come back: forget it.
+    /// A lost node will not come back: forget it, if [that is allowed](super::Manager::may_forget).
     ForgetNode {
-        /// Which; a connected one is not forgotten.
+        /// Which.
         node: NodeId,
+        /// Its leases end, whether or not it serves them still. If it is back after all, it is told so before it is
+        /// granted anything: no unit is in two leases by this.
+        force: bool,
     },
     /// Devices are asked for. Of an id that this user's request or lease has: the client is back (after a
     /// restart of the manager, too) and wants to hear; what waits has kept its place.
@@ -124,6 +129,8 @@ pub struct GrantWord {
 pub struct Joined {
     /// Which.
     pub node: NodeId,
+    /// As whom, where the shell has asked; it has refused who [may not](super::Manager::account_of).
+    pub account: Option<UserName>,
     /// Its name for people.
     pub name: String,
     /// `host:port` where clients reach it, the likeliest first.

@@ -25,13 +25,17 @@ impl Manager {
         demand: &Arc<Demand>,
         queued: Option<Queued>,
     ) -> Result<(), Refusal> {
+        let (room, chosen) = self.choice(demand)?;
+        self.make_offer(demand, queued, room, chosen);
+        Ok(())
+    }
+
+    /// What a demand could be offered, and what quotas leave for it.
+    pub(super) fn choice(&mut self, demand: &Demand) -> Result<(Room, Vec<Chosen>), Refusal> {
         let room = self.room(demand)?;
         let manner = self.manner(demand.devices.placement(), room.memory);
         match self.cluster.choose(Level::Free, &demand.devices, manner) {
-            Ok(chosen) => {
-                self.make_offer(demand, queued, room, chosen);
-                Ok(())
-            }
+            Ok(chosen) => Ok((room, chosen)),
             Err(Unfit::Memory) => Err(Refusal::QuotaOfMemory),
             Err(Unfit::Devices) => Err(Refusal::NothingFree),
         }

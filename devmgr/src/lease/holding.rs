@@ -17,6 +17,7 @@ use causeway_proto::request::DeviceRequest;
 use super::action::{EndReason, Granted};
 use super::event::NewRequest;
 use super::id::{Epoch, LeaseId};
+use super::lack::Lack;
 use super::time::{Span, Time, Wall};
 use crate::inventory::{Chosen, NodeId};
 use crate::policy::Class;
@@ -63,8 +64,8 @@ pub(super) struct Waiting {
     pub(super) away: Option<Time>,
     /// Whether a row says that it waits.
     pub(super) stored: bool,
-    /// The position that its client knows.
-    pub(super) told: u32,
+    /// The position that its client knows, and what it lacks.
+    pub(super) told: (u32, Option<Lack>),
 }
 
 /// A request's place in the queue, and what it keeps there while it has an offer.

@@ -8,13 +8,13 @@
 //!
 //! Invariant: what was stored and is loaded again is the same manager, but for offers and absent clients.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::alarm::{Alarm, Alarms};
 use super::change::{LeaseRow, Rows, WaitingRow};
 use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
-use super::manager::{Manager, Standing};
+use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
 use super::time::{Calendar, Span};
 use crate::inventory::{Chosen, Cluster};
@@ -46,7 +46,11 @@ impl Manager {
             aside: None,
             awaited: rows.nodes.iter().map(|row| row.node).collect(),
             settling: false,
-            held_back: BTreeSet::new(),
+            unjudged: BTreeSet::new(),
+            hopeless: BTreeMap::new(),
+            held_back: BTreeMap::new(),
+            over: Over::default(),
+            ending: BTreeSet::new(),
             chance: true,
             again: Vec::new(),
             totals: (0, 0),
@@ -61,6 +65,7 @@ impl Manager {
         for row in rows.leases {
             manager.load_lease(row);
         }
+        manager.load_absences(&rows.absences);
         for row in rows.waiting {
             manager.load_waiting(row);
         }
@@ -72,6 +77,7 @@ impl Manager {
     fn start(&mut self) {
         for node in self.nodes.values_mut() {
             node.lost = Some(self.now);
+            node.absent.get_or_insert(self.calendar.wall);
         }
         let nodes: Vec<_> = self.nodes.keys().copied().collect();
         for node in nodes {
@@ -82,6 +88,7 @@ impl Manager {
         self.alarms
             .set(Alarm::Settle, self.settling.then_some(settle));
         self.alarms.set(Alarm::Accounts, Some(self.now));
+        self.arm_absences();
     }
 
     fn load_lease(&mut self, row: LeaseRow) {
@@ -182,6 +189,7 @@ fn known(row: &super::change::NodeRow) -> Node {
         name: row.name.clone(),
         addresses: row.addresses.clone(),
         draining: row.draining,
+        account: row.account.clone(),
         ..Node::default()
     }
 }

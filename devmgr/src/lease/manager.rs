@@ -4,10 +4,11 @@
 //! `serving` decides who is next. Invariant: every event leaves the machine settled: no alarm is due,
 //! and nobody who waits could be served by the rules of `serving`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::action::{Action, Outcome, Step};
+use super::action::{Action, EndReason, Outcome, Refusal, Step};
 use super::alarm::{Alarm, Alarms};
 use super::change::Change;
 use super::event::Event;
@@ -47,12 +48,21 @@ pub struct Manager {
     pub(super) epoch: Epoch,
     pub(super) durable_epoch: Epoch,
     pub(super) aside: Option<Aside>,
-    /// Known nodes that have not come yet since the start.
+    /// Known nodes that have not come yet since the start: what devices they have, nobody knows.
     pub(super) awaited: BTreeSet<NodeId>,
     /// The start: what does not fit is not refused yet.
     pub(super) settling: bool,
-    /// Places of requests that do not wait and are kept for that time.
-    pub(super) held_back: BTreeSet<Place>,
+    /// Requests in the queue that came meanwhile: perhaps they can never be served.
+    pub(super) unjudged: BTreeSet<Place>,
+    /// Requests that wait although no known device, free or not, will do, and until when: such devices may come.
+    /// They stand for nobody.
+    pub(super) hopeless: BTreeMap<Place, Time>,
+    /// Requests that do not wait and are not refused yet.
+    pub(super) held_back: BTreeMap<Place, HeldBack>,
+    /// Leases that ended lately.
+    pub(super) over: Over,
+    /// Grants whose units are on their way back.
+    pub(super) ending: BTreeSet<Epoch>,
     /// Someone who waits may have a chance that he had not before.
     pub(super) chance: bool,
     /// Requests that do not wait and whose offer came to nothing.
@@ -60,6 +70,51 @@ pub struct Manager {
     /// The cluster's units and memory by which the fair order was made.
     pub(super) totals: (u64, u64),
     pub(super) step: Step,
+}
+
+/// A request that does not wait, in the queue nevertheless: known nodes have not come yet, or what it asks for is
+/// just being given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HeldBack {
+    /// For so long at most.
+    pub(super) until: Time,
+    /// What it is told then.
+    pub(super) why: Refusal,
+}
+
+/// The last leases that ended, so that their holders can be told why. Nothing is decided by it: a manager that was
+/// started anew says that there is no such lease.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Over {
+    order: VecDeque<LeaseId>,
+    of: BTreeMap<LeaseId, (UserName, EndReason)>,
+}
+
+/// As many as are remembered.
+const MOST_OVER: usize = 1 << 12;
+
+impl Over {
+    pub(super) fn remember(&mut self, lease: LeaseId, user: UserName, reason: EndReason) {
+        if self.of.insert(lease, (user, reason)).is_none() {
+            self.order.push_back(lease);
+        }
+        if self.order.len() > MOST_OVER
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.of.remove(&oldest);
+        }
+    }
+
+    /// Why a lease of this user's ended.
+    pub(super) fn reason(&self, lease: LeaseId, user: &UserName) -> Option<EndReason> {
+        let (of, reason) = self.of.get(&lease)?;
+        (of == user).then_some(*reason)
+    }
+}
+
+// It makes no difference to what follows.
+impl Hash for Over {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// Where a request is.
@@ -115,16 +170,25 @@ impl Manager {
             Alarm::Settle => self.settled(),
             Alarm::Positions => self.tell_positions(),
             Alarm::Accounts => self.clean_accounts(),
+            Alarm::Absences => self.look_at_absences(),
         }
     }
 
     fn apply(&mut self, event: Event) {
         match event {
             Event::NodeJoined(joined) => self.node_joined(joined),
-            Event::NodeChanged { node, devices } => self.node_changed(node, &devices),
+            Event::NodeChanged {
+                node,
+                addresses,
+                devices,
+            } => self.node_changed(node, addresses, &devices),
             Event::NodeLost { node } => self.node_lost(node),
             Event::Drain { node, draining } => self.drain(node, draining),
-            Event::ForgetNode { node } => self.forget_node(node),
+            Event::ForgetNode { node, force } => {
+                if self.may_forget(node, force).is_ok() {
+                    self.forget_node(node);
+                }
+            }
             Event::Request(new) => self.request(new),
             Event::RequestLost { lease } => self.request_lost(lease),
             Event::Cancel { lease, user } | Event::Release { lease, user } => {
@@ -148,6 +212,7 @@ impl Manager {
             Event::PolicyChanged(policy) => {
                 self.store(Change::PutPolicy(policy.clone()));
                 self.policy = policy;
+                self.arm_absences();
                 self.chance = true;
             }
             Event::Tick => {}

@@ -17,20 +17,26 @@ use super::event::{GrantWord, Joined, Running};
 use super::holding::{PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::Manager;
-use super::time::Time;
+use super::time::{Time, Wall};
 use crate::inventory::{NodeId, OfferedDevice, Unit};
+use crate::policy::UserName;
 
 /// A node in the machine's memory.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) addresses: Vec<String>,
+    pub(super) account: Option<UserName>,
     pub(super) connected: bool,
     pub(super) draining: bool,
     /// Until when it gets no grant because it refused one or did not answer.
     pub(super) distrusted: Option<Time>,
-    /// Since when it is lost.
+    /// Since when it is lost: by this process's clock, before whose start it is not counted.
     pub(super) lost: Option<Time>,
+    /// Since when it is absent, which is the same but for restarts.
+    pub(super) absent: Option<Wall>,
+    /// Whether a row says so.
+    pub(super) absence_stored: bool,
     /// When it is told again to withdraw what nobody knows.
     pub(super) repeat: Option<Time>,
     /// What it serves and nobody knows.
@@ -40,7 +46,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.connected && !self.draining && self.distrusted.is_none() && self.strays.is_empty()
     }
 
@@ -50,11 +56,18 @@ impl Node {
             name: self.name.clone(),
             addresses: self.addresses.clone(),
             draining: self.draining,
+            account: self.account.clone(),
         }
     }
 }
 
 impl Manager {
+    /// As whom a node has joined: another account is not believed to be that node. `None`: it is nobody's yet.
+    #[must_use]
+    pub fn account_of(&self, node: NodeId) -> Option<&UserName> {
+        self.nodes.get(&node)?.account.as_ref()
+    }
+
     pub(super) fn node_joined(&mut self, joined: Joined) {
         let id = joined.node;
         if self.nodes.get(&id).is_some_and(|node| node.connected) {
@@ -62,26 +75,25 @@ impl Manager {
         }
         let new = !self.nodes.contains_key(&id);
         let node = self.nodes.entry(id).or_default();
-        let before = (node.name.clone(), node.addresses.clone());
-        let same = !new && before == (joined.name.clone(), joined.addresses.clone());
-        node.name = joined.name;
-        node.addresses = joined.addresses;
+        let account = joined.account.or_else(|| node.account.clone());
+        let now = (joined.name, joined.addresses, account);
+        let before = (&node.name, &node.addresses, &node.account);
+        let same = !new && before == (&now.0, &now.1, &now.2);
+        (node.name, node.addresses, node.account) = now;
         node.connected = true;
-        node.lost = None;
+        (node.lost, node.absent) = (None, None);
         node.distrusted = None;
         if !same {
             let row = node.row(id);
             self.store(Change::PutNode(row));
         }
-        self.awaited.remove(&id);
         let fence = self.epoch;
         self.act(Action::Welcome { node: id, fence });
+        self.say_drain(id);
         self.agree(id, &joined.running);
         self.set_devices(id, &joined.devices);
         self.update_open(id);
-        if self.settling && self.awaited.is_empty() {
-            self.settled();
-        }
+        self.not_awaited(id);
     }
 
     /// The rule of the module.
@@ -173,11 +185,22 @@ impl Manager {
         });
     }
 
-    pub(super) fn node_changed(&mut self, id: NodeId, devices: &[OfferedDevice]) {
-        if self.nodes.get(&id).is_some_and(|node| node.connected) {
-            self.set_devices(id, devices);
-            self.update_open(id);
+    pub(super) fn node_changed(
+        &mut self,
+        id: NodeId,
+        addresses: Vec<String>,
+        devices: &[OfferedDevice],
+    ) {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) else {
+            return;
+        };
+        if node.addresses != addresses {
+            node.addresses = addresses;
+            let row = node.row(id);
+            self.store(Change::PutNode(row));
         }
+        self.set_devices(id, devices);
+        self.update_open(id);
     }
 
     /// A node's devices are these. Leases of devices that are others now end.
@@ -205,15 +228,16 @@ impl Manager {
                 self.end_any(epoch, EndReason::DevicesChanged);
             }
         }
+        self.look_for_hope();
     }
 
     pub(super) fn node_lost(&mut self, id: NodeId) {
-        let now = self.now;
+        let (now, wall) = (self.now, self.wall());
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) else {
             return;
         };
         node.connected = false;
-        node.lost = Some(now);
+        (node.lost, node.absent) = (Some(now), Some(wall));
         node.strays.clear();
         node.repeat = None;
         let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
@@ -233,17 +257,15 @@ impl Manager {
         node.draining = draining;
         let row = node.row(id);
         self.store(Change::PutNode(row));
+        // Before it is granted anything again.
+        self.say_drain(id);
         self.update_open(id);
     }
 
-    pub(super) fn forget_node(&mut self, id: NodeId) {
-        let gone = |node: &Node| !node.connected && node.grants.is_empty();
-        if self.nodes.get(&id).is_some_and(gone) {
-            self.nodes.remove(&id);
-            self.awaited.remove(&id);
-            self.cluster.forget(id);
-            self.alarms.set(Alarm::Node(id), None);
-            self.store(Change::DeleteNode(id));
+    fn say_drain(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get(&id).filter(|node| node.connected) {
+            let draining = node.draining;
+            self.act(Action::Drain { node: id, draining });
         }
     }
 
@@ -272,7 +294,7 @@ impl Manager {
     }
 
     /// When a lost node's leases cannot be served any more, by its own clock.
-    fn fenced_at(&self, node: &Node) -> Option<Time> {
+    pub(super) fn fenced_at(&self, node: &Node) -> Option<Time> {
         let timing = &self.policy.timing;
         let lost = node.lost.filter(|_| !node.grants.is_empty())?;
         Some(lost.after(timing.autonomy).after(timing.margin))
@@ -311,12 +333,5 @@ impl Manager {
             }
         }
         self.update_open(id);
-    }
-
-    /// Known nodes had time to come: what does not fit now is refused.
-    pub(super) fn settled(&mut self) {
-        self.settling = false;
-        self.alarms.set(Alarm::Settle, None);
-        self.chance = true;
     }
 }

@@ -2,18 +2,25 @@
 //!
 //! Invariant: who names a lease that is not his learns nothing, not even that it exists.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::action::{Action, EndReason, Outcome, Refusal};
+use causeway_proto::request::DeviceRequest;
+
+use super::action::{Action, EndReason, Outcome, Refusal, Refused};
 use super::alarm::Alarm;
 use super::change::{Change, WaitingRow};
 use super::event::NewRequest;
-use super::holding::{Demand, Phase, Queued, Waiting};
+use super::holding::{Demand, PartState, Phase, Queued, Waiting};
 use super::id::LeaseId;
-use super::manager::{Manager, Standing};
-use crate::inventory::{Level, Unfit};
+use super::lack::Lack;
+use super::manager::{HeldBack, Manager, Standing};
+use crate::inventory::{Level, NodeId, Unfit, Unit};
 use crate::policy::UserName;
 use crate::policy::queue::Place;
+
+/// Of so many of those who wait is told what they lack, from the first on.
+const LACKS: usize = 1000;
 
 impl Manager {
     pub(super) fn request(&mut self, new: NewRequest) {
@@ -22,25 +29,58 @@ impl Manager {
             if self.is_of(lease, &new.user) {
                 self.client_back(lease, standing);
             } else {
-                self.tell(lease, Outcome::Refused(Refusal::IdInUse));
+                let (why, detail) = (Refusal::IdInUse, None);
+                self.tell(lease, Outcome::Refused(Refused { why, detail }));
             }
             return;
         }
         let demand = Arc::new(Demand::from(new));
         let outcome = match self.answer(&demand) {
             Ok(outcome) => outcome,
-            Err(refusal) => Outcome::Refused(refusal),
+            Err(why) => Outcome::Refused(self.explained(&demand, why)),
         };
         self.tell(lease, outcome);
     }
 
-    /// An offer, a place in the queue, or why neither.
-    fn answer(&mut self, demand: &Arc<Demand>) -> Result<Outcome, Refusal> {
-        let devices = demand.devices.count();
-        let limit = self.longest(demand);
+    /// The units that a request would get if it were made now. Nothing is changed.
+    ///
+    /// # Errors
+    /// Why it would be refused, or would have to wait.
+    pub fn consider(&mut self, new: NewRequest) -> Result<Vec<(NodeId, Unit)>, Refused> {
+        let demand = Demand::from(new);
+        let considered = self.conceivable(&demand).and_then(|memory| {
+            let choice = self.choice(&demand);
+            choice.map_err(|why| self.never(&demand, memory).unwrap_or(why))
+        });
+        match considered {
+            Ok((_, chosen)) => Ok(chosen.iter().map(|of| (of.node, of.unit)).collect()),
+            Err(why) => Err(self.explained(&demand, why)),
+        }
+    }
+
+    /// The memory that quotas would ever leave for a demand.
+    pub(super) fn conceivable(&self, demand: &Demand) -> Result<u64, Refusal> {
+        let (devices, limit) = (demand.devices.count(), self.longest(demand));
         let memory = self
             .ledger
-            .conceivable(&demand.party, devices, limit, demand.class)?;
+            .conceivable(&demand.party, devices, limit, demand.class);
+        Ok(memory?)
+    }
+
+    /// Why a demand could not be served if everything were free, if so.
+    pub(super) fn never(&mut self, demand: &Demand, memory: u64) -> Option<Refusal> {
+        let manner = self.manner(demand.devices.placement(), memory);
+        match self.cluster.choose(Level::Known, &demand.devices, manner) {
+            Err(Unfit::Memory) => Some(Refusal::QuotaOfMemory),
+            // Nodes that have not come yet since the start may have what fits.
+            Err(Unfit::Devices) if !self.settling => Some(Refusal::NothingFits),
+            _ => None,
+        }
+    }
+
+    /// An offer, a place in the queue, or why neither.
+    fn answer(&mut self, demand: &Arc<Demand>) -> Result<Outcome, Refusal> {
+        let memory = self.conceivable(demand)?;
         // The usual case: it is free, and nobody of this user's waits before it.
         let waits = demand.wait && self.queue.first_of(&demand.party.user).is_some();
         let mut why = Refusal::NothingFree;
@@ -55,27 +95,80 @@ impl Manager {
                 Err(refusal) => why = refusal,
             }
         }
-        let manner = self.manner(demand.devices.placement(), memory);
-        let ever = self.cluster.choose(Level::Known, &demand.devices, manner);
-        match ever {
-            Err(Unfit::Memory) => return Err(Refusal::QuotaOfMemory),
-            // Nodes that have not come yet since the start may have what fits.
-            Err(Unfit::Devices) if self.awaited.is_empty() => return Err(Refusal::NothingFits),
-            _ => {}
+        let never = self.never(demand, memory);
+        let may_come = demand.wait && never == Some(Refusal::NothingFits);
+        if let Some(never) = never.filter(|_| !may_come) {
+            return Err(never);
         }
-        let held_back = self.settling && why == Refusal::NothingFree;
-        if !demand.wait && !held_back {
+        let held_back = || self.settling && why == Refusal::NothingFree;
+        if !demand.wait && !held_back() && !self.is_coming_back(demand, why) {
             return Err(why);
         }
-        if self.queue.len() >= self.policy.longest_queue as usize {
-            return Err(Refusal::QueueFull);
-        }
+        self.check_queue(demand)?;
         let place = self.queue.new_place();
         let queued = self.queued(place);
         self.enqueue(demand, queued);
+        if !demand.wait {
+            self.hold_back(place, why);
+        }
+        if self.settling {
+            self.unjudged.insert(place);
+        }
+        if may_come {
+            self.hope(place);
+        }
         // What is set aside for another may be free for long enough.
         self.chance |= self.aside.is_some();
         Ok(self.position(place))
+    }
+
+    /// Whether the queue, and what of it is the user's, is short enough for one more.
+    fn check_queue(&self, demand: &Demand) -> Result<(), Refusal> {
+        if self.queue.len() >= self.policy.longest_queue as usize {
+            return Err(Refusal::QueueFull);
+        }
+        let own = self.queue.count_of(&demand.party.user);
+        if own >= self.policy.longest_queue_per_user as usize {
+            return Err(Refusal::QueueFullOfOwn);
+        }
+        Ok(())
+    }
+
+    /// A request that does not wait is refused a little later.
+    fn hold_back(&mut self, place: Place, why: Refusal) {
+        let until = self.now.after(self.policy.timing.hand_over);
+        self.held_back.insert(place, HeldBack { until, why });
+        self.arm_waiting(place);
+    }
+
+    /// Whether what a demand is refused for is just being given back: its user ran another program right before, say.
+    pub(super) fn is_coming_back(&mut self, demand: &Demand, why: Refusal) -> bool {
+        let mut units = Vec::new();
+        let mut is_own = false;
+        for epoch in &self.ending {
+            let Some(holding) = self.grants.get(epoch) else {
+                continue;
+            };
+            is_own |= holding.demand.party.user == demand.party.user;
+            for part in &holding.parts {
+                let connected = self.nodes.get(&part.node).is_some_and(|of| of.connected);
+                if part.state == PartState::Withdrawing && connected {
+                    units.extend(part.units.iter().map(|of| (part.node, of.unit)));
+                }
+            }
+        }
+        if units.is_empty() {
+            return false;
+        }
+        match why {
+            Refusal::NothingFree => {
+                let manner = self.manner(demand.devices.placement(), u64::MAX);
+                let choice = self.cluster.choose_with(&units, &demand.devices, manner);
+                choice.is_some()
+            }
+            Refusal::QuotaOfDevices | Refusal::QuotaOfMemory => is_own,
+            _ => false,
+        }
     }
 
     fn queued(&self, place: Place) -> Queued {
@@ -121,23 +214,33 @@ impl Manager {
             overdue: queued.overdue,
             away: queued.away,
             stored: demand.wait,
-            told: 0,
+            told: (0, None),
         };
-        let present = waiting.away.is_none();
-        if !demand.wait {
-            self.held_back.insert(place);
-        }
         self.leases.insert(demand.lease, Standing::Waiting(place));
-        self.queue.insert(place, user.clone(), waiting);
+        self.queue.insert(place, user, waiting);
+        self.show(place);
+        self.arm_waiting(place);
+    }
+
+    /// A request stands for its user while its client is there and there is hope for it.
+    pub(super) fn show(&mut self, place: Place) {
+        let Some(waiting) = self.queue.get(place) else {
+            return;
+        };
+        let present = waiting.away.is_none() && !self.hopeless.contains_key(&place);
+        let user = waiting.demand.party.user.clone();
         self.queue.set_present(place, present);
         self.refresh(&user);
-        self.arm_waiting(place);
     }
 
     /// A request whose offer came to nothing is where it was before.
     pub(super) fn requeue(&mut self, demand: &Arc<Demand>, queued: Queued) {
         if demand.wait || self.settling {
+            let place = queued.place;
             self.enqueue(demand, queued);
+            if !demand.wait {
+                self.hold_back(place, Refusal::NothingFree);
+            }
             self.chance = true;
         } else {
             self.again.push(demand.clone());
@@ -149,7 +252,10 @@ impl Manager {
         for demand in std::mem::take(&mut self.again) {
             match self.answer(&demand) {
                 Ok(_) => {}
-                Err(refusal) => self.tell(demand.lease, Outcome::Refused(refusal)),
+                Err(why) => {
+                    let refused = self.explained(&demand, why);
+                    self.tell(demand.lease, Outcome::Refused(refused));
+                }
             }
         }
     }
@@ -159,6 +265,8 @@ impl Manager {
         let waiting = self.queue.remove(place)?;
         self.alarms.set(Alarm::Waiting(place), None);
         self.held_back.remove(&place);
+        self.unjudged.remove(&place);
+        self.hopeless.remove(&place);
         self.refresh(&waiting.demand.party.user);
         if self.aside.as_ref().is_some_and(|of| of.place == place) {
             self.drop_aside();
@@ -166,12 +274,16 @@ impl Manager {
         Some(waiting)
     }
 
-    fn arm_waiting(&mut self, place: Place) {
+    pub(super) fn arm_waiting(&mut self, place: Place) {
         let Some(waiting) = self.queue.get(place) else {
             return;
         };
         let overdue = (waiting.overdue > self.now).then_some(waiting.overdue);
-        let due = waiting.away.or(overdue);
+        let held_back = self.held_back.get(&place).map(|of| of.until);
+        let held_back = held_back.filter(|until| *until > self.now);
+        let due = waiting.away.or(held_back).or(overdue);
+        let hopeless = self.hopeless.get(&place).copied();
+        let due = due.into_iter().chain(hopeless).min();
         self.alarms.set(Alarm::Waiting(place), due);
     }
 
@@ -179,6 +291,11 @@ impl Manager {
         let away = self.queue.get(place).and_then(|of| of.away);
         if away.is_some_and(|until| until <= self.now) {
             self.give_up(place, EndReason::Expired);
+            return;
+        }
+        let hopeless = self.hopeless.get(&place);
+        if hopeless.is_some_and(|until| *until <= self.now) {
+            self.refuse(place, Refusal::NothingFits);
             return;
         }
         self.chance = true;
@@ -203,11 +320,15 @@ impl Manager {
         self.chance = true;
     }
 
-    /// Refuses a request that does not wait.
+    /// Refuses a request in the queue.
     pub(super) fn refuse(&mut self, place: Place, refusal: Refusal) {
         if let Some(waiting) = self.dequeue(place) {
             self.leases.remove(&waiting.demand.lease);
-            self.tell(waiting.demand.lease, Outcome::Refused(refusal));
+            if waiting.stored {
+                self.store(Change::DeleteWaiting(waiting.demand.lease));
+            }
+            let refused = self.explained(&waiting.demand, refusal);
+            self.tell(waiting.demand.lease, Outcome::Refused(refused));
         }
     }
 
@@ -216,9 +337,7 @@ impl Manager {
             && let Some(waiting) = self.queue.get_mut(place)
         {
             waiting.away = None;
-            let user = waiting.demand.party.user.clone();
-            self.queue.set_present(place, true);
-            self.refresh(&user);
+            self.show(place);
             self.arm_waiting(place);
             self.chance = true;
         }
@@ -238,9 +357,7 @@ impl Manager {
                     return;
                 }
                 waiting.away = Some(until);
-                let user = waiting.demand.party.user.clone();
-                self.queue.set_present(place, false);
-                self.refresh(&user);
+                self.show(place);
                 self.arm_waiting(place);
                 if self.aside.as_ref().is_some_and(|of| of.place == place) {
                     self.drop_aside();
@@ -268,11 +385,11 @@ impl Manager {
     }
 
     /// How a request or lease stands.
-    fn outcome(&self, lease: LeaseId) -> Outcome {
-        match self.leases.get(&lease) {
-            Some(Standing::Waiting(place)) => self.position(*place),
+    fn outcome(&mut self, lease: LeaseId) -> Outcome {
+        match self.leases.get(&lease).copied() {
+            Some(Standing::Waiting(place)) => self.position(place),
             Some(Standing::Granted(epoch)) => {
-                let Some(holding) = self.grants.get(epoch) else {
+                let Some(holding) = self.grants.get(&epoch) else {
                     return Outcome::Unknown;
                 };
                 let granted = || holding.granted(self.skew);
@@ -286,29 +403,49 @@ impl Manager {
         }
     }
 
-    fn position(&self, place: Place) -> Outcome {
+    fn position(&mut self, place: Place) -> Outcome {
+        let demand = self.queue.get(place).map(|of| of.demand.clone());
         Outcome::Waiting {
             position: self.queue.before(place) as u32 + 1,
             of: self.queue.len() as u32,
+            lack: demand.and_then(|of| self.lack_of_open(&of.devices)),
         }
     }
 
-    /// Tells those who wait where they are, if they do not know.
+    /// Tells those who wait where they are and what they lack, if they do not know.
     pub(super) fn tell_positions(&mut self) {
         self.update_totals(true);
+        let lacks = self.lacks();
         let of = self.queue.len() as u32;
         let mut told = Vec::new();
         for (position, (_, waiting)) in (1..).zip(self.queue.iter_mut()) {
-            if waiting.told != position {
-                waiting.told = position;
+            let lack = lacks.get(&waiting.demand.devices);
+            if (waiting.told.0, waiting.told.1.as_ref()) != (position, lack) {
+                waiting.told = (position, lack.cloned());
                 if waiting.away.is_none() {
-                    told.push((waiting.demand.lease, position));
+                    told.push((waiting.demand.lease, waiting.told.clone()));
                 }
             }
         }
-        for (lease, position) in told {
-            self.tell(lease, Outcome::Waiting { position, of });
+        for (lease, (position, lack)) in told {
+            self.tell(lease, Outcome::Waiting { position, of, lack });
         }
+    }
+
+    /// What those who wait lack, by what they ask for.
+    fn lacks(&mut self) -> BTreeMap<DeviceRequest, Lack> {
+        let asked = self.queue.iter().map(|(_, of)| of.demand.clone());
+        let asked: Vec<_> = asked.take(LACKS).collect();
+        let mut looked_at = BTreeSet::new();
+        let mut lacks = BTreeMap::new();
+        for demand in &asked {
+            if looked_at.insert(&demand.devices)
+                && let Some(lack) = self.lack_of_open(&demand.devices)
+            {
+                lacks.insert(demand.devices.clone(), lack);
+            }
+        }
+        lacks
     }
 
     pub(super) fn confirm(&mut self, lease: LeaseId, user: &UserName) {
@@ -321,7 +458,8 @@ impl Manager {
 
     fn renewed(&mut self, lease: LeaseId, user: &UserName, confirm: bool) {
         if !self.is_of(lease, user) {
-            self.tell(lease, Outcome::Unknown);
+            let reason = self.over.reason(lease, user);
+            self.tell(lease, reason.map_or(Outcome::Unknown, Outcome::Ended));
             return;
         }
         if let Some(Standing::Granted(epoch)) = self.leases.get(&lease).copied() {

@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::action::Refusal;
 use super::holding::{Queued, Waiting};
-use super::manager::Manager;
+use super::manager::{HeldBack, Manager};
+use super::nodes::Node;
 use super::time::Time;
 use crate::inventory::{Level, NodeId, Unit};
 use crate::policy::queue::Place;
@@ -171,7 +172,8 @@ impl Manager {
             };
             for part in &holding.parts {
                 let there = part.units.iter().map(|of| (end, (part.node, of.unit)));
-                if part.state != super::holding::PartState::Gone {
+                let is_open = self.nodes.get(&part.node).is_some_and(Node::is_open);
+                if is_open && part.state != super::holding::PartState::Gone {
                     units.extend(there);
                 }
             }
@@ -301,12 +303,16 @@ impl Manager {
         Ok(())
     }
 
-    /// Requests that do not wait were kept only until known nodes had come.
+    /// Refuses those that do not wait and have nothing more to hope for.
     fn refuse_held_back(&mut self) {
-        while let Some(place) = self.held_back.pop_first() {
-            let kept = self.queue.get(place).is_some_and(|of| !of.demand.wait);
-            if kept {
-                self.refuse(place, Refusal::NothingFree);
+        let held: Vec<_> = self.held_back.iter().map(|(at, of)| (*at, *of)).collect();
+        for (place, HeldBack { until, why }) in held {
+            let Some(waiting) = self.queue.get(place) else {
+                continue;
+            };
+            let demand = waiting.demand.clone();
+            if self.now >= until || !self.is_coming_back(&demand, why) {
+                self.refuse(place, why);
             }
         }
     }

@@ -46,6 +46,14 @@ impl Time {
     }
 }
 
+impl Wall {
+    /// How long after `earlier`; nothing if it is not.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
 /// One moment by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Calendar {
@@ -73,6 +81,6 @@ impl Calendar {
     /// How long ago `wall` was at this moment; nothing if it is to come.
     #[must_use]
     pub fn since(&self, wall: Wall) -> Span {
-        Span(self.wall.0.saturating_sub(wall.0))
+        self.wall.since(wall)
     }
 }

@@ -5,6 +5,7 @@
 //! later. Invariant: what is added is taken away again by the same amount.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::{Class, GroupName, Quota, Subject, UserName};
 use crate::lease::change::{Hour, UseRow};
@@ -66,6 +67,21 @@ pub enum Exceeded {
     Class,
 }
 
+/// A quota that does not allow something, and what its subject has: of a group nobody is told that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InTheWay {
+    subject: Subject,
+    limit: Limit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Limit {
+    Devices { most: u32, has: u32 },
+    Memory { most: u64, has: u64 },
+    Time { most: Span },
+    Class { most: Class },
+}
+
 /// What quotas leave for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -103,6 +119,12 @@ impl Ledger {
     #[must_use]
     pub fn holdings(&self, subject: &Subject) -> Holdings {
         self.has.get(subject).copied().unwrap_or_default()
+    }
+
+    /// All who have something now, or have had time of units that is not forgotten.
+    pub fn subjects(&self) -> impl Iterator<Item = &Subject> {
+        let past = self.had.keys().filter(|of| !self.has.contains_key(of));
+        self.has.keys().chain(past)
     }
 
     /// The memory that a party may have at all, if `devices` with this time limit could be granted to it at
@@ -184,6 +206,35 @@ impl Ledger {
         Ok(room)
     }
 
+    /// The quota that allows a party the least of what was exceeded.
+    #[must_use]
+    pub fn in_the_way(&self, of: &Party, exceeded: Exceeded) -> Option<InTheWay> {
+        let limits = of.subjects().filter_map(|subject| {
+            let (quota, has) = (self.quota(&subject)?, self.holdings(&subject));
+            let (left, limit) = match exceeded {
+                Exceeded::Devices => {
+                    let (most, has) = (quota.devices?, has.devices);
+                    let left = u64::from(most.saturating_sub(has));
+                    (left, Limit::Devices { most, has })
+                }
+                Exceeded::Memory => {
+                    let (most, has) = (quota.memory?, has.memory);
+                    (most.saturating_sub(has), Limit::Memory { most, has })
+                }
+                Exceeded::Time => {
+                    let most = quota.device_time?;
+                    (most.0, Limit::Time { most })
+                }
+                Exceeded::Class => {
+                    let most = quota.class?;
+                    (most.weight(), Limit::Class { most })
+                }
+            };
+            Some((left, InTheWay { subject, limit }))
+        });
+        limits.min_by_key(|(left, _)| *left).map(|(_, of)| of)
+    }
+
     /// A party has more.
     pub fn add(&mut self, of: &Party, devices: u32, memory: u64, promised: Span) {
         for subject in of.subjects() {
@@ -262,6 +313,36 @@ impl Ledger {
         }
         self.had.retain(|_, hours| !hours.is_empty());
         gone
+    }
+}
+
+impl fmt::Display for InTheWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = !matches!(self.subject, Subject::Group(_));
+        match &self.subject {
+            Subject::Group(name) => write!(f, "group {name} may have ")?,
+            Subject::User(_) | Subject::EveryUser => write!(f, "you may have ")?,
+        }
+        match self.limit {
+            Limit::Devices { most, has } => {
+                write!(f, "{most} at once")?;
+                if own {
+                    write!(f, ", and you have {has}")?;
+                }
+            }
+            Limit::Memory { most, has } => {
+                write!(f, "{} MiB at once", most >> 20)?;
+                if own {
+                    write!(f, ", and you have {} MiB", has >> 20)?;
+                }
+            }
+            Limit::Time { most } => {
+                let hours = most.0 as f64 / HOUR as f64;
+                write!(f, "{hours:.2} hours of one device (causeway quota)")?;
+            }
+            Limit::Class { most } => write!(f, "{most}: --priority {most}")?,
+        }
+        Ok(())
     }
 }
 

@@ -80,6 +80,16 @@ impl Class {
     }
 }
 
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        })
+    }
+}
+
 /// Who a quota is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -117,6 +127,8 @@ pub struct Policy {
     pub accounting_window: Span,
     /// Requests that may wait at a time.
     pub longest_queue: u32,
+    /// How many of them may be one user's.
+    pub longest_queue_per_user: u32,
     /// Times of the lease machine.
     pub timing: Timing,
 }
@@ -137,6 +149,8 @@ pub struct Timing {
     pub autonomy: Span,
     /// What clocks may differ by in `autonomy`.
     pub margin: Span,
+    /// How long a request that does not wait is kept when what it asks for is just being given back.
+    pub hand_over: Span,
     /// How long a request waits in the fair order before units are set aside for it.
     pub patience: Span,
     /// How long a waiting request keeps its place when its client is not connected.
@@ -147,8 +161,12 @@ pub struct Timing {
     pub repeat: Span,
     /// How long a new manager waits for the nodes that it knows before it refuses what does not fit.
     pub settle: Span,
+    /// How long a request that waits is kept while no known device, free or not, will do: such devices may come yet.
+    pub arrival: Span,
     /// How often those who wait are told their position.
     pub position: Span,
+    /// How long a lost node is remembered that has no lease and is not being drained; 0: until it is removed.
+    pub forget: Span,
 }
 
 impl Default for Policy {
@@ -158,6 +176,7 @@ impl Default for Policy {
             longest_lease: None,
             accounting_window: Span::seconds(7 * 24 * 3600),
             longest_queue: 100_000,
+            longest_queue_per_user: 1_000,
             timing: Timing::default(),
         }
     }
@@ -172,12 +191,16 @@ impl Default for Timing {
             grace: Span::seconds(30),
             autonomy: Span::seconds(600),
             margin: Span::seconds(60),
+            hand_over: Span(700),
             patience: Span::seconds(30),
             place: Span::seconds(30),
             distrust: Span::seconds(5),
             repeat: Span::seconds(5),
-            settle: Span::seconds(5),
+            // Longer than daemons pause before they try again.
+            settle: Span::seconds(15),
+            arrival: Span::seconds(60),
             position: Span::seconds(1),
+            forget: Span::seconds(7 * 24 * 3600),
         }
     }
 }

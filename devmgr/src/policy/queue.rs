@@ -4,6 +4,7 @@
 //! Requests whose client is away keep their place but stand for nobody. Invariant: the fair order has
 //! exactly the users with a request whose client is there.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::UserName;
@@ -17,6 +18,7 @@ pub type Place = u64;
 pub struct Queue<E> {
     entries: BTreeMap<Place, Slot<E>>,
     present: BTreeMap<UserName, BTreeSet<Place>>,
+    counts: BTreeMap<UserName, usize>,
     order: BTreeSet<(Share, Place, UserName)>,
     keys: BTreeMap<UserName, (Share, Place)>,
     next: Place,
@@ -33,6 +35,7 @@ impl<E> Default for Queue<E> {
         Self {
             entries: BTreeMap::new(),
             present: BTreeMap::new(),
+            counts: BTreeMap::new(),
             order: BTreeSet::new(),
             keys: BTreeMap::new(),
             next: 1,
@@ -47,16 +50,24 @@ impl<E> Queue<E> {
         self.next - 1
     }
 
-    /// Puts a request at its place.
+    /// Puts a request at its place, which is free.
     pub fn insert(&mut self, place: Place, user: UserName, entry: E) {
         self.next = self.next.max(place.saturating_add(1));
+        *self.counts.entry(user.clone()).or_default() += 1;
         self.entries.insert(place, Slot { user, entry });
     }
 
     /// Takes a request out.
     pub fn remove(&mut self, place: Place) -> Option<E> {
         self.set_present(place, false);
-        self.entries.remove(&place).map(|slot| slot.entry)
+        let slot = self.entries.remove(&place)?;
+        if let Entry::Occupied(mut count) = self.counts.entry(slot.user) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        Some(slot.entry)
     }
 
     /// Says whether a request's client is there. Call [`Self::refresh`] for its user then.
@@ -90,6 +101,12 @@ impl<E> Queue<E> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How many of them are a user's, his client there or not.
+    #[must_use]
+    pub fn count_of(&self, user: &UserName) -> usize {
+        self.counts.get(user).copied().unwrap_or_default()
     }
 
     /// Whether none waits.

@@ -1,10 +1,11 @@
 //! The `Admin` service: what administrators, and users for themselves, look after.
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_proto::manager as pb;
 use causeway_proto::manager::admin_server::Admin;
+use causeway_proto::version::WireVersion;
 use causeway_security::Token;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
@@ -12,13 +13,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::book::{Book, Sight};
-use super::gate::{Gate, check_name, wall_now};
-use super::input::{Input, Reply};
+use super::gate::{Gate, as_admin, as_user, check_name, wall_now};
+use super::input::{Done, Input, NotDone};
 use super::leases::{lease_list, queue_list};
+use super::quotas::{quota_list, quota_of};
 use super::{gone, read, wire};
-use crate::identity::{IdentityChange, TokenId, TokenRow, User};
+use crate::identity::{
+    Caller, Directory, IdentityChange, NotChanged, Shown, TokenId, TokenRow, User,
+};
 use crate::inventory::NodeId;
-use crate::lease::{Event, Wall};
+use crate::lease::{Event, NotForgotten, Wall};
 use crate::policy::UserName;
 use crate::settings::Visible;
 
@@ -26,6 +30,8 @@ use crate::settings::Visible;
 const MAX_GROUPS: usize = 32;
 /// Characters of a token's label.
 const MAX_LABEL: usize = 64;
+/// Digits of a uuid, at least.
+const SHORTEST_PREFIX: usize = 4;
 /// What a watcher gets unless he says how often.
 const WATCH_EVERY: u32 = 1_000;
 
@@ -34,17 +40,37 @@ pub(super) struct AdminService {
     pub(super) gate: Gate,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
+    pub(super) started: Instant,
 }
 
 #[tonic::async_trait]
 impl Admin for AdminService {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Snapshot, Status>> + Send>>;
 
+    async fn get_manager(
+        &self,
+        request: Request<pb::GetManagerRequest>,
+    ) -> Result<Response<pb::ManagerInfo>, Status> {
+        let caller = self.gate.caller(&request)?;
+        Ok(Response::new(pb::ManagerInfo {
+            wire_version: WireVersion::CURRENT.number().into(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            unix_ms: wall_now().0,
+            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            authenticates: self.gate.authenticates(),
+            user: caller.user.to_string(),
+            groups: caller.groups.iter().map(ToString::to_string).collect(),
+            admin: caller.admin,
+            node: caller.node,
+            expires_unix_ms: caller.until.map_or(0, |until| until.0),
+        }))
+    }
+
     async fn list_nodes(
         &self,
         request: Request<pb::ListNodesRequest>,
     ) -> Result<Response<pb::NodeList>, Status> {
-        self.may_see_all(&request)?;
+        may_see_all(self.visible, self.gate.caller(&request)?)?;
         let list = read(&self.owner, |sight| node_list(sight.book)).await?;
         Ok(Response::new(list))
     }
@@ -65,6 +91,18 @@ impl Admin for AdminService {
         Ok(Response::new(pb::DrainNodeReply {}))
     }
 
+    async fn remove_node(
+        &self,
+        request: Request<pb::RemoveNodeRequest>,
+    ) -> Result<Response<pb::RemoveNodeReply>, Status> {
+        let admin = self.gate.admin(&request)?;
+        let pb::RemoveNodeRequest { node, force } = request.into_inner();
+        let node = read(&self.owner, move |sight| find_node(sight.book, &node)).await??;
+        tracing::info!(?node, force, by = %admin.user, "remove a node");
+        self.done(|done| Input::Forget(node, force, done)).await?;
+        Ok(Response::new(pb::RemoveNodeReply {}))
+    }
+
     async fn revoke_lease(
         &self,
         request: Request<pb::RevokeLeaseRequest>,
@@ -75,8 +113,10 @@ impl Admin for AdminService {
         if !is_known {
             return Err(Status::not_found("there is no such lease"));
         }
-        tracing::info!(?lease, by = %admin.user, "revoke");
-        self.order(Event::Revoke { lease }).await?;
+        let reason = request.into_inner().reason;
+        tracing::info!(?lease, reason, by = %admin.user, "revoke");
+        self.done(|done| Input::Revoke(lease, reason.into(), done))
+            .await?;
         Ok(Response::new(pb::RevokeLeaseReply {}))
     }
 
@@ -104,7 +144,7 @@ impl Admin for AdminService {
         let admin = self.gate.admin(&request)?;
         let user = user_of(request.into_inner())?;
         tracing::info!(user = %user.name, admin = user.admin, node = user.node, by = %admin.user, "user put");
-        self.identity(vec![IdentityChange::PutUser(user)]).await?;
+        self.identity(IdentityChange::PutUser(user)).await?;
         Ok(Response::new(pb::PutUserReply {}))
     }
 
@@ -114,12 +154,9 @@ impl Admin for AdminService {
     ) -> Result<Response<pb::DeleteUserReply>, Status> {
         let admin = self.gate.admin(&request)?;
         let name = UserName::from(request.get_ref().name.as_str());
-        let directory = self.gate.directory();
-        if directory.user(&name).is_none() {
-            return Err(Status::not_found("there is no such user"));
-        }
+        self.identity(IdentityChange::DeleteUser(name.clone()))
+            .await?;
         tracing::info!(user = %name, by = %admin.user, "user deleted");
-        self.identity(directory.without(&name)).await?;
         Ok(Response::new(pb::DeleteUserReply {}))
     }
 
@@ -136,9 +173,10 @@ impl Admin for AdminService {
                 "a token of another user is made by administrators",
             ));
         }
-        if self.gate.directory().user(&user).is_none() {
-            return Err(Status::not_found(
-                "there is no such user; an administrator says `causeway users add` first",
+        // A token would outlive a certificate that is short-lived because nothing revokes it.
+        if !caller.admin && caller.shown == Shown::Certificate {
+            return Err(Status::permission_denied(
+                "who shows a certificate makes no tokens: an administrator does, or use the certificate",
             ));
         }
         if request.label.chars().count() > MAX_LABEL {
@@ -159,8 +197,9 @@ impl Admin for AdminService {
             expires: asked.into_iter().chain(lent).min(),
         };
         let token_id = row.id.0.clone();
-        tracing::info!(user = %row.user, token_id, by = %caller.user, "token made");
-        self.identity(vec![IdentityChange::PutToken(row)]).await?;
+        let user = row.user.clone();
+        self.identity(IdentityChange::PutToken(row)).await?;
+        tracing::info!(%user, token_id, by = %caller.user, "token made");
         Ok(Response::new(pb::CreateTokenReply {
             token: token.reveal().to_owned(),
             token_id,
@@ -171,7 +210,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::ListTokensRequest>,
     ) -> Result<Response<pb::TokenList>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.gate.user(&request)?;
         let wanted = &request.get_ref().user;
         if !caller.admin && *wanted != *caller.user.0 {
             return Err(Status::permission_denied(
@@ -196,17 +235,12 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::RevokeTokenRequest>,
     ) -> Result<Response<pb::RevokeTokenReply>, Status> {
-        let caller = self.gate.caller(&request)?;
-        let id = TokenId(request.into_inner().token_id);
-        let directory = self.gate.directory();
-        let row = directory.token(&id);
-        // Of another's token as of none at all.
-        let row = row.filter(|row| caller.admin || row.user == caller.user);
-        if row.is_none() {
-            return Err(Status::not_found("there is no such token"));
-        }
+        let caller = self.gate.user(&request)?;
+        let said = request.into_inner().token_id;
+        let id = find_token(&self.gate.directory(), &caller, &said)?;
+        self.identity(IdentityChange::DeleteToken(id.clone()))
+            .await?;
         tracing::info!(token_id = id.0, by = %caller.user, "token revoked");
-        self.identity(vec![IdentityChange::DeleteToken(id)]).await?;
         Ok(Response::new(pb::RevokeTokenReply {}))
     }
 
@@ -214,16 +248,9 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::ListQuotasRequest>,
     ) -> Result<Response<pb::QuotaList>, Status> {
-        self.gate.admin(&request)?;
-        let quotas = |sight: &Sight<'_>| pb::QuotaList {
-            quotas: sight
-                .book
-                .quotas
-                .iter()
-                .map(|(s, q)| wire::quota(s, q))
-                .collect(),
-        };
-        Ok(Response::new(read(&self.owner, quotas).await?))
+        let caller = self.gate.user(&request)?;
+        let list = read(&self.owner, move |sight| quota_list(sight, &caller)).await?;
+        Ok(Response::new(list))
     }
 
     async fn put_quota(
@@ -231,7 +258,7 @@ impl Admin for AdminService {
         request: Request<pb::Quota>,
     ) -> Result<Response<pb::PutQuotaReply>, Status> {
         self.gate.admin(&request)?;
-        let (subject, quota) = wire::quota_of(request.into_inner())?;
+        let (subject, quota) = quota_of(request.into_inner())?;
         self.order(Event::QuotaChanged { subject, quota }).await?;
         Ok(Response::new(pb::PutQuotaReply {}))
     }
@@ -240,19 +267,24 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        self.may_see_all(&request)?;
+        let caller = self.gate.caller(&request)?;
+        may_see_all(self.visible, caller.clone())?;
         let interval = match request.get_ref().interval_ms {
             0 => WATCH_EVERY,
             said => said.max(100),
         };
         let (send, receive) = mpsc::channel(1);
-        let owner = self.owner.clone();
+        let (owner, gate, visible) = (self.owner.clone(), self.gate.clone(), self.visible);
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(Duration::from_millis(u64::from(interval)));
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let snapshot = read(&owner, snapshot).await;
+                let caller = gate.again(&caller);
+                let snapshot = match caller.and_then(|caller| may_see_all(visible, caller)) {
+                    Ok(()) => read(&owner, snapshot).await,
+                    Err(status) => Err(status),
+                };
                 // One that cannot keep up gets fewer of them.
                 let is_over = snapshot.is_err();
                 if send.send(snapshot).await.is_err() || is_over {
@@ -265,30 +297,40 @@ impl Admin for AdminService {
 }
 
 impl AdminService {
-    fn may_see_all<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        match self.visible {
-            Visible::All => self.gate.caller(request).map(drop),
-            Visible::Own => self.gate.admin(request).map(drop),
-        }
-    }
-
     async fn order(&self, event: Event) -> Result<(), Status> {
         self.done(|done| Input::Order(event, done)).await
     }
 
-    async fn identity(&self, changes: Vec<IdentityChange>) -> Result<(), Status> {
-        self.done(|done| Input::Identity(changes, done)).await
+    async fn identity(&self, wanted: IdentityChange) -> Result<(), Status> {
+        self.done(|done| Input::Identity(wanted, done)).await
     }
 
-    async fn done(
-        &self,
-        input: impl FnOnce(oneshot::Sender<Reply<()>>) -> Input,
-    ) -> Result<(), Status> {
+    async fn done(&self, input: impl FnOnce(Done) -> Input) -> Result<(), Status> {
         let (done, is_done) = oneshot::channel();
         let sent = self.owner.send(input(done)).await;
         sent.map_err(|_| gone())?;
         let reply = is_done.await.map_err(|_| gone())?;
-        reply.map_err(|problem| Status::unavailable(problem.to_string()))
+        reply.map_err(|not| match not {
+            NotDone::Store(problem) => Status::unavailable(problem.to_string()),
+            NotDone::Identity(not) => refused(not),
+            NotDone::Node(not @ NotForgotten::Unknown) => Status::not_found(not.to_string()),
+            NotDone::Node(not) => Status::failed_precondition(not.to_string()),
+        })
+    }
+}
+
+fn may_see_all(visible: Visible, caller: Caller) -> Result<(), Status> {
+    match visible {
+        Visible::All => as_user(caller).map(drop),
+        Visible::Own => as_admin(caller).map(drop),
+    }
+}
+
+fn refused(not: NotChanged) -> Status {
+    match not {
+        NotChanged::NoUser | NotChanged::NoToken => Status::not_found(not.to_string()),
+        NotChanged::TooMany => Status::resource_exhausted(not.to_string()),
+        NotChanged::LastAdmin => Status::failed_precondition(not.to_string()),
     }
 }
 
@@ -328,21 +370,45 @@ fn snapshot(sight: &Sight<'_>) -> pb::Snapshot {
     }
 }
 
-/// By name, or by uuid in its usual form.
-fn find_node(book: &Book, said: &str) -> Result<NodeId, Status> {
-    let digits: String = said.chars().filter(|c| *c != '-').collect();
-    let uuid = (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok());
-    if let Some(uuid) = uuid.flatten() {
-        let id = NodeId(uuid.to_be_bytes());
-        if book.nodes.contains_key(&id) {
-            return Ok(id);
-        }
+/// By its id, or as much of its beginning as tells it apart. Of another's token as of none at all.
+fn find_token(directory: &Directory, caller: &Caller, said: &str) -> Result<TokenId, Status> {
+    let is_meant = |row: &&TokenRow| {
+        let is_his = caller.admin || row.user == caller.user;
+        is_his && !said.is_empty() && row.id.0.starts_with(said)
+    };
+    let mut meant = directory.tokens().filter(is_meant);
+    match (meant.next(), meant.next()) {
+        (Some(row), None) => Ok(row.id.clone()),
+        (Some(_), Some(_)) => Err(Status::failed_precondition(
+            "several tokens' ids begin with this: write more of it",
+        )),
+        (None, _) => Err(refused(NotChanged::NoToken)),
     }
+}
+
+/// By name, or by uuid in its usual form or as much of its beginning as tells it apart.
+fn find_node(book: &Book, said: &str) -> Result<NodeId, Status> {
     let mut named = book.nodes.values().filter(|row| row.name == said);
     match (named.next(), named.next()) {
-        (Some(row), None) => Ok(row.node),
+        (Some(row), None) => return Ok(row.node),
+        (Some(_), Some(_)) => {
+            return Err(Status::failed_precondition(
+                "several nodes have this name: use the uuid that `causeway nodes` shows",
+            ));
+        }
+        (None, _) => {}
+    }
+    let digits: String = said.chars().filter(|c| *c != '-').collect();
+    let digits = digits.to_ascii_lowercase();
+    let begins = |id: &&NodeId| {
+        let uuid = format!("{:032x}", u128::from_be_bytes(id.0));
+        digits.len() >= SHORTEST_PREFIX && uuid.starts_with(&digits)
+    };
+    let mut meant = book.nodes.keys().filter(begins);
+    match (meant.next(), meant.next()) {
+        (Some(node), None) => Ok(*node),
         (Some(_), Some(_)) => Err(Status::failed_precondition(
-            "several nodes have this name: use the uuid that `causeway nodes` shows",
+            "several nodes' uuids begin with this: write more of it",
         )),
         (None, _) => Err(Status::not_found("there is no such node")),
     }

@@ -131,7 +131,11 @@ impl Book {
                 self.quotas.remove(&subject);
             }
             Change::PutPolicy(policy) => self.policy = policy,
-            Change::Epochs(_) | Change::PutUse(_) | Change::DeleteUse(..) => {}
+            Change::Epochs(_)
+            | Change::PutUse(_)
+            | Change::DeleteUse(..)
+            | Change::PutAbsence(_)
+            | Change::DeleteAbsence(_) => {}
         }
     }
 
@@ -151,17 +155,15 @@ impl Book {
         }
     }
 
-    /// All leases and waiting requests of a user.
-    pub(crate) fn of_user(&self, user: &UserName) -> Vec<LeaseId> {
-        let leases = self.leases.values().filter(|row| row.user == *user);
-        let waiting = self.waiting.values().filter(|row| row.user == *user);
-        let waiting = waiting.map(|row| row.lease);
-        leases.map(|row| row.lease).chain(waiting).collect()
-    }
-
     /// Whose a lease is.
     pub(crate) fn user_of(&self, lease: &LeaseId) -> Option<&UserName> {
         self.leases.get(lease).map(|row| &row.user)
+    }
+
+    /// The same, also of a request that waits.
+    pub(crate) fn whose(&self, lease: &LeaseId) -> Option<&UserName> {
+        let waiting = || Some(&self.waiting.get(self.places.get(lease)?)?.user);
+        self.user_of(lease).or_else(waiting)
     }
 
     /// Whether anything is known of a lease or request of this id.

@@ -1,8 +1,8 @@
 //! From a listening socket to connections that tonic serves.
 //!
 //! Strangers are bounded in number, in all and from one address, and in time until they have said what they
-//! speak. With TLS on, whoever speaks in the clear is turned away. Invariant: nothing is read from a
-//! connection without a limit of time before it speaks HTTP/2.
+//! speak, and then until somebody was let in over their connection. With TLS on, whoever speaks in the clear is
+//! turned away. Invariant: nothing is read from a connection of nobody known without a limit of time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,19 +14,27 @@ use std::time::Duration;
 use causeway_security::{
     BadFile, ClientCertificates, SecureStream, ServerTls, TLS_HANDSHAKE, secure, user_of,
 };
-use causeway_serving::admission::{Admission, Permit};
+use causeway_serving::admission::Admission;
+use causeway_serving::watched::{self, FIRST_BYTE, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
+use super::CannotStart;
 use super::gate::Peer;
-use super::watching::{FIRST_BYTE, Watching};
+use super::standing::{Full, Places, Standing};
+use super::watching::Watching;
 use crate::settings::Settings;
 
 /// Connections that have not said yet what they are, in all and from one address.
 const HANDSHAKES: (usize, usize) = (512, 128);
-/// Connections that have, likewise: ten thousand clients, all behind one address if need be.
+/// Connections that have, and over which nobody was let in yet, likewise.
+const STRANGERS: (usize, usize) = (2_048, 256);
+/// So long they stay; those that ask for gRPC's health, too.
+const KNOWN_WITHIN: Duration = Duration::from_secs(60);
+/// Connections of callers who are known, likewise: ten thousand clients, all behind one address if need be.
 const CONNECTIONS: (usize, usize) = (16_384, 12_288);
 /// For the handshake of TLS, or the first byte without.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -37,8 +45,10 @@ const BREATHER: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct Connections {
     tls: Option<ServerTls>,
-    strangers: Admission,
-    connected: Admission,
+    /// Otherwise everybody is known by his word.
+    authenticate: bool,
+    handshakes: Admission,
+    places: Places,
 }
 
 /// A connection is not served.
@@ -54,8 +64,8 @@ enum NotServed {
     TlsIsOff,
     #[error("it speaks in the clear, and TLS is on")]
     Clear,
-    #[error("too many connections")]
-    TooMany,
+    #[error(transparent)]
+    Full(#[from] Full),
 }
 
 /// What tonic is to serve.
@@ -72,9 +82,22 @@ impl Connections {
         });
         Ok(Connections {
             tls: tls.transpose()?,
-            strangers: Admission::new(HANDSHAKES.0, HANDSHAKES.1),
-            connected: Admission::new(CONNECTIONS.0, CONNECTIONS.1),
+            authenticate: settings.authenticate,
+            handshakes: Admission::new(HANDSHAKES.0, HANDSHAKES.1),
+            places: Places {
+                strangers: Admission::new(STRANGERS.0, STRANGERS.1),
+                known: Admission::new(CONNECTIONS.0, CONNECTIONS.1),
+            },
         })
+    }
+
+    /// Where those come who watch machines, if they are to; with the same certificate.
+    pub(super) fn watchers(&self, settings: &Settings) -> Result<Option<Listener>, CannotStart> {
+        let bind = |address: SocketAddr| {
+            Listener::bind(address, self.tls.as_ref(), settings.insecure)
+                .map_err(|error| CannotStart::Listen { address, error })
+        };
+        settings.metrics.map(bind).transpose()
     }
 
     /// Accepts for as long as somebody takes what comes.
@@ -110,17 +133,19 @@ impl Connections {
             Some(_) => return Err(NotServed::Clear),
             None if speaks_tls => return Err(NotServed::TlsIsOff),
             None if first[0] == FIRST_BYTE => {
-                watching.answer(socket).await?;
+                watched::answer(watching, socket).await?;
                 return Ok(None);
             }
             None => (Io::Clear(socket), None),
         };
-        let admitted = self.connected.admit(address.ip());
-        Ok(Some(Connection {
-            io,
-            peer: Peer { address, certified },
-            _permit: admitted.ok_or(NotServed::TooMany)?,
-        }))
+        let is_known = certified.is_some() || !self.authenticate;
+        let standing = Standing::new(address, is_known, &self.places)?;
+        let peer = Peer {
+            address,
+            certified,
+            standing: Arc::new(standing),
+        };
+        Ok(Some(Connection::new(io, peer, KNOWN_WITHIN)))
     }
 }
 
@@ -143,7 +168,7 @@ async fn listen(
                 continue;
             }
         };
-        let Some(stranger) = shared.0.strangers.admit(address.ip()) else {
+        let Some(handshake) = shared.0.handshakes.admit(address.ip()) else {
             tracing::debug!(%address, "too many connections that say nothing");
             continue;
         };
@@ -151,7 +176,7 @@ async fn listen(
         tokio::spawn(async move {
             let opened =
                 tokio::time::timeout(WITHIN, shared.0.open(socket, address, &shared.1)).await;
-            drop(stranger);
+            drop(handshake);
             match opened.unwrap_or(Err(NotServed::Silent)) {
                 // It fails only when nobody is served any more.
                 Ok(Some(connection)) => drop(send.send(Ok(connection)).await),
@@ -166,7 +191,28 @@ async fn listen(
 pub(super) struct Connection {
     io: Io,
     peer: Peer,
-    _permit: Permit,
+    /// Until somebody was let in.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Connection {
+    fn new(io: Io, peer: Peer, known_within: Duration) -> Connection {
+        let deadline = Some(Box::pin(tokio::time::sleep(known_within)));
+        Connection { io, peer, deadline }
+    }
+
+    /// Whatever is done with it: a stranger's may be over.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(deadline) = &mut self.deadline else {
+            return Ok(());
+        };
+        if self.peer.standing.is_known() {
+            self.deadline = None;
+        } else if deadline.as_mut().poll(cx).is_ready() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
 }
 
 enum Io {
@@ -188,6 +234,7 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         match &mut self.io {
             Io::Clear(socket) => Pin::new(socket).poll_read(cx, into),
             Io::Secure(stream) => Pin::new(stream).poll_read(cx, into),
@@ -201,6 +248,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         match &mut self.io {
             Io::Clear(socket) => Pin::new(socket).poll_write(cx, bytes),
             Io::Secure(stream) => Pin::new(stream).poll_write(cx, bytes),
@@ -208,6 +256,7 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         match &mut self.io {
             Io::Clear(socket) => Pin::new(socket).poll_flush(cx),
             Io::Secure(stream) => Pin::new(stream).poll_flush(cx),
@@ -219,5 +268,39 @@ impl AsyncWrite for Connection {
             Io::Clear(socket) => Pin::new(socket).poll_shutdown(cx),
             Io::Secure(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_over_which_nobody_was_let_in_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut stranger = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (socket, address) = listener.accept().await.unwrap();
+        let places = Places {
+            strangers: Admission::new(1, 1),
+            known: Admission::new(1, 1),
+        };
+        let peer = Peer {
+            address,
+            certified: None,
+            standing: Arc::new(Standing::new(address, false, &places).unwrap()),
+        };
+        let standing = Arc::clone(&peer.standing);
+        let mut connection = Connection::new(Io::Clear(socket), peer, Duration::ZERO);
+        let mut word = [0; 4];
+        let over = connection.read_exact(&mut word).await.unwrap_err();
+        assert_eq!(over.kind(), io::ErrorKind::TimedOut);
+        standing.let_in().unwrap();
+        stranger.write_all(b"word").await.unwrap();
+        connection.read_exact(&mut word).await.unwrap();
+        assert_eq!(&word, b"word");
     }
 }

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use causeway_security::Token;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
+use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
 
+use super::standing::Standing;
 use crate::identity::{Caller, Directory, NotKnown};
 use crate::lease::Wall;
 
@@ -24,11 +26,12 @@ const USER: &str = "causeway-user";
 pub(crate) const MAX_NAME: usize = 128;
 
 /// The other end of a connection, known since it was accepted.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// The name in its client certificate, which was checked.
     pub(crate) certified: Option<String>,
+    pub(crate) standing: Arc<Standing>,
 }
 
 /// See the module.
@@ -38,8 +41,8 @@ pub(crate) struct Gate {
     directory: SharedDirectory,
 }
 
-/// The directory, replaced as a whole when something in it has changed.
-pub(crate) type SharedDirectory = Arc<RwLock<Arc<Directory>>>;
+/// Who is who, as far as it is durable. Only the owner changes it.
+pub(crate) type SharedDirectory = Arc<RwLock<Directory>>;
 
 impl Gate {
     pub(crate) fn new(authenticate: bool, directory: SharedDirectory) -> Gate {
@@ -49,22 +52,58 @@ impl Gate {
         }
     }
 
-    /// Who calls.
+    /// Whether callers have to show who they are.
+    pub(crate) fn authenticates(&self) -> bool {
+        self.authenticate
+    }
+
+    /// Who calls, by the head of his call.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED`, which says what is missing.
-    pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
-        let caller = if self.authenticate {
-            self.authenticated(request)
-                .map_err(|error| Status::unauthenticated(error.to_string()))?
-        } else {
-            Caller {
-                admin: true,
-                node: true,
-                ..self.directory().by_certificate(said(request)?)
-            }
-        };
+    /// `UNAUTHENTICATED`, which says what is missing, or `RESOURCE_EXHAUSTED`.
+    pub(super) fn judge(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Caller, Status> {
+        if !self.authenticate {
+            return Ok(self.directory().by_word(said(headers)?));
+        }
+        let peer = extensions.get::<Peer>();
+        let caller = self
+            .authenticated(headers, peer)
+            .map_err(|error| Status::unauthenticated(error.to_string()))?;
+        if let Some(peer) = peer {
+            let let_in = peer.standing.let_in();
+            let_in.map_err(|full| Status::resource_exhausted(full.to_string()))?;
+        }
         Ok(caller)
+    }
+
+    /// Who calls, now that all of his message is there; he was judged by [`Judged`](super::judged::Judged) before.
+    ///
+    /// # Errors
+    /// `INTERNAL`: he was not. `UNAUTHENTICATED`: meanwhile he is let in no more.
+    pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        let caller = request.extensions().get::<Caller>();
+        self.again(caller.ok_or_else(|| Status::internal("nobody asked who calls"))?)
+    }
+
+    /// Who somebody is by now who was let in.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED`.
+    pub(crate) fn again(&self, caller: &Caller) -> Result<Caller, Status> {
+        let again = self.directory().again(caller, wall_now());
+        again.map_err(|error| Status::unauthenticated(error.to_string()))
+    }
+
+    /// [`Gate::caller`] of one who may have leases: a node's key opens what a node needs, and nothing else.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED` beside that.
+    pub(crate) fn user<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        as_user(self.caller(request)?)
     }
 
     /// [`Gate::caller`] of one who may administrate.
@@ -72,39 +111,58 @@ impl Gate {
     /// # Errors
     /// `PERMISSION_DENIED` beside that.
     pub(crate) fn admin<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
-        let caller = self.caller(request)?;
-        if caller.admin {
-            Ok(caller)
-        } else {
-            Err(Status::permission_denied(
-                "that is for administrators of the device manager",
-            ))
-        }
+        as_admin(self.caller(request)?)
     }
 
     /// The directory as it is.
-    pub(crate) fn directory(&self) -> Arc<Directory> {
-        Arc::clone(&self.directory.read())
+    pub(crate) fn directory(&self) -> RwLockReadGuard<'_, Directory> {
+        self.directory.read()
     }
 
-    fn authenticated<T>(&self, request: &Request<T>) -> Result<Caller, NotKnown> {
+    fn authenticated(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, NotKnown> {
         let directory = self.directory();
-        if let Some(header) = request.metadata().get(AUTHORIZATION) {
+        if let Some(header) = headers.get(AUTHORIZATION) {
             let said = header.to_str().ok().and_then(|h| h.strip_prefix(BEARER));
             let token = said.and_then(|text| Token::parse(text.as_bytes()).ok());
             let token = token.ok_or(NotKnown::Token)?;
             return directory.by_token(&token.hash(), wall_now());
         }
-        let peer = request.extensions().get::<Peer>();
         match peer.and_then(|peer| peer.certified.as_deref()) {
-            Some(name) => Ok(directory.by_certificate(name)),
+            Some(name) => directory.by_certificate(name),
             None => Err(NotKnown::Nothing),
         }
     }
 }
 
-fn said<T>(request: &Request<T>) -> Result<&str, Status> {
-    let Some(header) = request.metadata().get(USER) else {
+/// One who may have leases.
+///
+/// # Errors
+/// `PERMISSION_DENIED`.
+pub(super) fn as_user(caller: Caller) -> Result<Caller, Status> {
+    if !caller.may_lease() {
+        return Err(Status::permission_denied(format!(
+            "{} is a node: it may join, and nothing else",
+            caller.user
+        )));
+    }
+    Ok(caller)
+}
+
+/// One who may administrate.
+///
+/// # Errors
+/// `PERMISSION_DENIED`.
+pub(super) fn as_admin(caller: Caller) -> Result<Caller, Status> {
+    if !caller.admin {
+        return Err(Status::permission_denied(
+            "that is for administrators of the device manager",
+        ));
+    }
+    Ok(caller)
+}
+
+fn said(headers: &HeaderMap) -> Result<&str, Status> {
+    let Some(header) = headers.get(USER) else {
         return Ok("nobody");
     };
     let name = header.to_str().unwrap_or_default();
@@ -114,10 +172,13 @@ fn said<T>(request: &Request<T>) -> Result<&str, Status> {
 
 /// Whether it can name a user, a group or a node.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let is_good = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | ',');
-    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_good) {
+    // Names in certificates have spaces: "Ann Smith".
+    let is_good = |c: char| (c.is_ascii_graphic() && !matches!(c, '"' | '\\' | ',')) || c == ' ';
+    let is_trimmed = name.trim() == name;
+    if name.is_empty() || name.len() > MAX_NAME || !is_trimmed || !name.chars().all(is_good) {
         return Err(format!(
-            "a name has 1 to {MAX_NAME} printable ASCII characters without space, comma, quote or backslash"
+            "a name has 1 to {MAX_NAME} printable ASCII characters without comma, quote or backslash, and neither \
+             begins nor ends with a space"
         ));
     }
     Ok(())
@@ -132,8 +193,11 @@ pub(crate) fn wall_now() -> Wall {
 
 #[cfg(test)]
 mod tests {
+    use causeway_serving::admission::Admission;
+
+    use super::super::standing::Places;
     use super::*;
-    use crate::identity::{TokenId, TokenRow, User};
+    use crate::identity::{Shown, TokenId, TokenRow, User};
 
     fn gate(authenticate: bool, token: &Token) -> Gate {
         let user = User {
@@ -149,15 +213,33 @@ mod tests {
             hash: token.hash().0,
             expires: None,
         };
-        let directory = Directory::new(vec![user], vec![row]);
-        Gate::new(authenticate, Arc::new(RwLock::new(Arc::new(directory))))
+        let directory = Directory::new(vec![user], vec![row], Vec::new());
+        Gate::new(authenticate, Arc::new(RwLock::new(directory)))
     }
 
-    fn request(header: &'static str, value: &str) -> Request<()> {
-        let mut request = Request::new(());
-        let metadata = request.metadata_mut();
-        metadata.insert(header, value.parse().unwrap());
-        request
+    /// The head of a call: a header, and a certificate's name.
+    type Head<'a> = (Option<(&'static str, &'a str)>, Option<&'a str>);
+
+    fn judged(gate: &Gate, (header, certified): Head<'_>) -> Result<Caller, Status> {
+        let mut headers = HeaderMap::new();
+        if let Some((name, value)) = header {
+            headers.insert(name, value.parse().unwrap());
+        }
+        let mut extensions = Extensions::new();
+        let address = "127.0.0.1:1".parse().unwrap();
+        let places = Places {
+            strangers: Admission::new(1, 1),
+            known: Admission::new(1, 1),
+        };
+        let standing = Arc::new(Standing::new(address, false, &places).unwrap());
+        extensions.insert(Peer {
+            address,
+            certified: certified.map(str::to_owned),
+            standing: Arc::clone(&standing),
+        });
+        let caller = gate.judge(&headers, &extensions);
+        assert_eq!(standing.is_known(), caller.is_ok() && gate.authenticate);
+        caller
     }
 
     #[test]
@@ -165,41 +247,54 @@ mod tests {
         let token = Token::generate();
         let gate = gate(true, &token);
         let bearer = format!("Bearer {}", token.reveal());
-        let caller = gate.caller(&request(AUTHORIZATION, &bearer)).unwrap();
+        let caller = judged(&gate, (Some((AUTHORIZATION, &bearer)), None)).unwrap();
         assert_eq!(&*caller.user.0, "ann");
+        assert_eq!(caller.shown, Shown::Token(TokenId("1".to_owned())));
+        let nonsense = Some((AUTHORIZATION, "Bearer nonsense"));
         for wrong in [
-            request(AUTHORIZATION, "Bearer nonsense"),
-            request(AUTHORIZATION, token.reveal()),
-            request(AUTHORIZATION, "Bearer "),
-            request(USER, "ann"),
-            Request::new(()),
+            (nonsense, None),
+            // A bad token is not made good by a certificate.
+            (nonsense, Some("bob")),
+            (Some((AUTHORIZATION, token.reveal())), None),
+            (Some((AUTHORIZATION, "Bearer ")), None),
+            (Some((USER, "ann")), None),
+            (None, None),
         ] {
-            let status = gate.caller(&wrong).unwrap_err();
+            let status = judged(&gate, wrong).unwrap_err();
             assert_eq!(status.code(), tonic::Code::Unauthenticated);
             assert!(!status.message().contains(token.reveal()));
         }
-        let mut certified = Request::new(());
-        certified.extensions_mut().insert(Peer {
-            address: "127.0.0.1:1".parse().unwrap(),
-            certified: Some("bob".to_owned()),
-        });
-        assert_eq!(&*gate.caller(&certified).unwrap().user.0, "bob");
-        assert_eq!(
-            gate.admin(&certified).unwrap_err().code(),
-            tonic::Code::PermissionDenied
-        );
-        // A bad token is not made good by a certificate.
-        let metadata = certified.metadata_mut();
-        metadata.insert(AUTHORIZATION, "Bearer nonsense".parse().unwrap());
-        assert!(gate.caller(&certified).is_err());
+        let certified = judged(&gate, (None, Some("bob"))).unwrap();
+        assert_eq!((&*certified.user.0, certified.admin), ("bob", false));
+        assert_eq!(certified.shown, Shown::Certificate);
+    }
+
+    #[test]
+    fn who_was_not_judged_may_nothing_and_who_is_no_administrator_not_that() {
+        let gate = gate(true, &Token::generate());
+        let mut request = Request::new(());
+        let status = gate.caller(&request).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Internal);
+        let caller = judged(&gate, (None, Some("bob"))).unwrap();
+        request.extensions_mut().insert(caller);
+        assert_eq!(&*gate.user(&request).unwrap().user.0, "bob");
+        let status = gate.admin(&request).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::PermissionDenied);
     }
 
     #[test]
     fn without_authentication_the_name_is_believed() {
         let gate = gate(false, &Token::generate());
-        let caller = gate.admin(&request(USER, "bob")).unwrap();
-        assert_eq!(&*caller.user.0, "bob");
-        assert_eq!(&*gate.caller(&Request::new(())).unwrap().user.0, "nobody");
-        assert!(gate.caller(&request(USER, "a b")).is_err());
+        let named = |name| judged(&gate, (Some((USER, name)), None));
+        let bob = named("bob").unwrap();
+        assert_eq!((&*bob.user.0, bob.admin, bob.node), ("bob", true, true));
+        let nobody = judged(&gate, (None, None)).unwrap();
+        assert_eq!(&*nobody.user.0, "nobody");
+        let spaced = named("Ann B. Smith").unwrap();
+        assert_eq!(&*spaced.user.0, "Ann B. Smith");
+        for wrong in ["", "a,b", "a\"b", "a\\b", "a\tb", &"a".repeat(MAX_NAME + 1)] {
+            assert!(named(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(check_name(" a").is_err() && check_name("a ").is_err());
     }
 }

@@ -1,38 +1,60 @@
 //! What the owner of the state is told: the only way to it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_proto::control::Client;
-use causeway_proto::manager::{Heartbeat, ToNode};
+use causeway_proto::manager::{Heartbeat, NodeShare, ToNode};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::book::Sight;
-use crate::identity::IdentityChange;
+use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
 use crate::inventory::NodeId;
-use crate::lease::{EndReason, Event, Joined, LeaseId, NewRequest, Outcome, Refusal};
+use crate::lease::{Event, Joined, Lack, LeaseId, NewRequest, NotForgotten, Outcome, Refused};
 use crate::policy::UserName;
 
 /// One thing for the owner to do. Each is handled as a whole before the next is looked at.
 pub(crate) enum Input {
-    /// A node has said hello.
-    Joined(Joined, NodeLink),
+    /// A node has said hello. It is refused where it is known to be another account's.
+    Joined(Joined, NodeLink, oneshot::Sender<Result<(), NotJoined>>),
     /// A node says something; of an earlier connection of it: nothing.
     FromNode(ConnectionId, NodeId, Event),
     /// A node's connection is over.
     Left(ConnectionId, NodeId),
     /// Somebody asks for devices.
     Request(NewRequest, Client, Watcher),
+    /// Somebody asks what he would get if he asked for devices.
+    Consider(NewRequest, oneshot::Sender<Result<Vec<NodeShare>, Refused>>),
     /// Nobody listens any more to what becomes of a request.
     RequestLost(LeaseId, WatcherId),
     /// A question about one lease.
     Ask(Ask, oneshot::Sender<Reply<Answer>>),
     /// An administrator's event, of which nothing is told but that it was taken.
-    Order(Event, oneshot::Sender<Reply<()>>),
-    /// Who is who changes. Leases of a user who is deleted end.
-    Identity(Vec<IdentityChange>, oneshot::Sender<Reply<()>>),
+    Order(Event, Done),
+    /// An administrator has a node forgotten, by force or not.
+    Forget(NodeId, bool, Done),
+    /// An administrator takes a lease back, or a request; what he gives as the reason may be empty.
+    Revoke(LeaseId, Arc<str>, Done),
+    /// Who is who is to change, with all that follows from it. Leases of a user who is deleted end.
+    Identity(IdentityChange, Done),
     /// Somebody wants to look.
     Read(Box<dyn FnOnce(&Sight<'_>) + Send>),
+}
+
+/// Who hears that an order was carried out, or why it was not.
+pub(crate) type Done = oneshot::Sender<Result<(), NotDone>>;
+
+/// An order was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotDone {
+    #[error(transparent)]
+    Store(#[from] NotWritten),
+    #[error(transparent)]
+    Identity(#[from] NotChanged),
+    #[error(transparent)]
+    Node(#[from] NotForgotten),
 }
 
 /// An answer, which may be that nothing can be written down at the moment.
@@ -44,6 +66,19 @@ pub(crate) type Reply<T> = Result<T, NotWritten>;
     "the device manager cannot write to its store ({0}); nothing is granted until it can. Try again later"
 )]
 pub(crate) struct NotWritten(pub(crate) Arc<str>);
+
+/// A node is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotJoined {
+    /// Another account has joined as that node.
+    #[error(
+        "another account has joined as the node of this uuid: a copied machine needs a `node.seed` of its own; if the node's account has changed, an administrator removes the earlier one with `causeway users remove`"
+    )]
+    AnothersNode,
+    /// Meanwhile it may not.
+    #[error("what it has shown lets no node in any more")]
+    NoNode,
+}
 
 /// What a user wants of one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +113,9 @@ impl Ask {
 pub(crate) enum Answer {
     /// The lease as it is, signed anew.
     Granted(causeway_proto::manager::Granted),
-    /// Anything else; never `Leased` or `Reserved`.
+    /// The lease is over; why.
+    Over(String),
+    /// Anything else; never `Leased`, `Reserved` or `Ended`.
     Other(Outcome),
 }
 
@@ -112,32 +149,63 @@ pub(crate) struct NodeLink {
     /// Bounded: who does not read is cut off, and nobody waits for him.
     pub(crate) outbound: mpsc::Sender<ToNode>,
     pub(crate) load: Arc<Load>,
+    /// With whose account it joined.
+    pub(crate) caller: Caller,
+    /// Nothing is sent before its welcome: what was decided before that was for an earlier connection.
+    pub(crate) is_welcomed: bool,
     pub(crate) _open: oneshot::Sender<()>,
 }
 
-/// What a node has moved and run, as of its last heartbeat.
-#[derive(Debug, Default)]
-pub(crate) struct Load {
-    bytes: AtomicU64,
-    commands: AtomicU64,
-    sessions: AtomicU64,
+/// What was moved and run, and how many sessions are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Use {
+    pub(crate) bytes: u64,
+    pub(crate) commands: u64,
+    pub(crate) sessions: u32,
 }
 
+impl Use {
+    pub(crate) fn plus(self, other: Use) -> Use {
+        Use {
+            bytes: self.bytes.saturating_add(other.bytes),
+            commands: self.commands.saturating_add(other.commands),
+            sessions: self.sessions.saturating_add(other.sessions),
+        }
+    }
+}
+
+/// What a node and its leases have used, as of its last heartbeat.
+#[derive(Debug, Default)]
+pub(crate) struct Load(Mutex<(Use, HashMap<LeaseId, Use>)>);
+
 impl Load {
+    /// Leases that nobody can name are left out.
     pub(crate) fn set(&self, beat: &Heartbeat) {
-        self.bytes.store(beat.bytes, Ordering::Relaxed);
-        self.commands.store(beat.commands, Ordering::Relaxed);
-        let sessions = u64::from(beat.sessions);
-        self.sessions.store(sessions, Ordering::Relaxed);
+        let whole = Use {
+            bytes: beat.bytes,
+            commands: beat.commands,
+            sessions: beat.sessions,
+        };
+        let leases = beat.leases.iter().filter_map(|of| {
+            let lease = LeaseId(of.lease_id[..].try_into().ok()?);
+            let used = Use {
+                bytes: of.bytes,
+                commands: of.commands,
+                sessions: of.sessions,
+            };
+            Some((lease, used))
+        });
+        *self.0.lock() = (whole, leases.collect());
     }
 
-    /// Bytes, commands, sessions.
-    pub(crate) fn get(&self) -> (u64, u64, u32) {
-        (
-            self.bytes.load(Ordering::Relaxed),
-            self.commands.load(Ordering::Relaxed),
-            u32::try_from(self.sessions.load(Ordering::Relaxed)).unwrap_or(u32::MAX),
-        )
+    /// Of the node.
+    pub(crate) fn whole(&self) -> Use {
+        self.0.lock().0
+    }
+
+    /// Of a lease on it.
+    pub(crate) fn of(&self, lease: &LeaseId) -> Use {
+        self.0.lock().1.get(lease).copied().unwrap_or_default()
     }
 }
 
@@ -150,11 +218,15 @@ pub(crate) enum News {
     Waiting {
         position: u32,
         of: u32,
+        lack: Option<Lack>,
     },
     Granted(causeway_proto::manager::Granted),
-    Refused(Refusal),
+    Refused(Refused),
     NotWritten(NotWritten),
-    Ended(EndReason),
+    /// What he has shown who asked counts no more.
+    NotKnown(NotKnown),
+    /// Why.
+    Ended(String),
     /// Another stream has taken the request over.
     Replaced,
 }
@@ -163,18 +235,18 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(crate) struct Watcher {
     pub(crate) id: WatcherId,
-    pub(crate) user: UserName,
+    pub(crate) caller: Caller,
     /// He has time: what cannot be told now can be told later.
     pub(crate) waits: bool,
     news: watch::Sender<News>,
 }
 
 impl Watcher {
-    pub(crate) fn new(user: UserName, waits: bool) -> (Watcher, watch::Receiver<News>) {
+    pub(crate) fn new(caller: Caller, waits: bool) -> (Watcher, watch::Receiver<News>) {
         let (news, heard) = watch::channel(News::None);
         let watcher = Watcher {
             id: WatcherId::fresh(),
-            user,
+            caller,
             waits,
             news,
         };

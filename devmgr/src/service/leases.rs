@@ -1,15 +1,17 @@
 //! The `Leases` service: what programs and tools do with leases.
 
 use std::pin::Pin;
+use std::time::Instant;
 
 use causeway_proto::manager::leases_server::Leases;
 use causeway_proto::manager::{
-    ConfirmReservation, Granted, LeaseList, ListLeasesRequest, ListQueueRequest, Progress,
-    QueueList, RefusalCode, Refused, ReleaseLease, ReleaseLeaseReply, RenewLease, RequestDevices,
-    progress,
+    ConfirmReservation, Considered, Fitting, Granted, KindList, LeaseList, ListKindsRequest,
+    ListLeasesRequest, ListQueueRequest, Progress, QueueList, RefusalCode, Refused, ReleaseLease,
+    ReleaseLeaseReply, RenewLease, RequestDevices, considered, progress,
 };
 use causeway_proto::request::DeviceRequest;
 use causeway_proto::version;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -18,6 +20,7 @@ use tonic::{Request, Response, Status};
 use super::book::Sight;
 use super::gate::Gate;
 use super::input::{Answer, Ask, Input, News, Watcher, WatcherId, Wish};
+use super::pace::{AT_ONCE, EACH, Pace};
 use super::{gone, read, wire};
 use crate::identity::Caller;
 use crate::lease::{LeaseId, NewRequest, Outcome};
@@ -29,6 +32,9 @@ pub(super) struct LeasesService {
     pub(super) gate: Gate,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
+    pub(super) started: Instant,
+    /// Of those who ask what they would get.
+    pub(super) pace: Mutex<Pace>,
 }
 
 #[tonic::async_trait]
@@ -39,15 +45,13 @@ impl Leases for LeasesService {
         &self,
         request: Request<RequestDevices>,
     ) -> Result<Response<Self::RequestStream>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.gate.user(&request)?;
         let request = request.into_inner();
-        version::check(request.wire_version).map_err(|mismatch| {
-            Status::failed_precondition(format!("causeway-devmgr: {mismatch}"))
-        })?;
+        check_version(&request)?;
         let (send, receive) = mpsc::channel(2);
-        match new_request(caller, &request)? {
+        match new_request(caller.clone(), &request)? {
             Ok(new) => {
-                let (watcher, heard) = Watcher::new(new.user.clone(), new.wait);
+                let (watcher, heard) = Watcher::new(caller, new.wait);
                 let following = Following {
                     lease: new.lease,
                     watcher: watcher.id,
@@ -68,17 +72,52 @@ impl Leases for LeasesService {
         Ok(Response::new(Box::pin(ReceiverStream::new(receive))))
     }
 
+    async fn consider(
+        &self,
+        request: Request<RequestDevices>,
+    ) -> Result<Response<Considered>, Status> {
+        let caller = self.gate.user(&request)?;
+        let request = request.into_inner();
+        check_version(&request)?;
+        if !self.pace.lock().may(&caller.user, self.started.elapsed()) {
+            return Err(Status::resource_exhausted(format!(
+                "asked too often: {AT_ONCE} times at once and then every {} s; to wait for devices, causeway run --wait",
+                EACH.as_secs()
+            )));
+        }
+        let sees_others = self.whose(caller.clone()).is_none();
+        let considered = match new_request(caller, &request)? {
+            Ok(new) => {
+                let (answer, answered) = oneshot::channel();
+                let sent = self.owner.send(Input::Consider(new, answer)).await;
+                sent.map_err(|_| gone())?;
+                let answer = answered.await.map_err(|_| gone())?;
+                let shown = |nodes| match sees_others {
+                    true => nodes,
+                    false => vec![wire::unplaced(nodes)],
+                };
+                answer.map(shown).map_err(|refusal| wire::refused(&refusal))
+            }
+            Err(refused) => Err(refused),
+        };
+        let outcome = Some(match considered {
+            Ok(nodes) => considered::Outcome::Fitting(Fitting { nodes }),
+            Err(refused) => considered::Outcome::Refused(refused),
+        });
+        Ok(Response::new(Considered { outcome }))
+    }
+
     async fn confirm(
         &self,
         request: Request<ConfirmReservation>,
     ) -> Result<Response<Granted>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.gate.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         self.granted(Wish::Confirm, lease, caller).await
     }
 
     async fn renew(&self, request: Request<RenewLease>) -> Result<Response<Granted>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.gate.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         self.granted(Wish::Renew, lease, caller).await
     }
@@ -87,12 +126,12 @@ impl Leases for LeasesService {
         &self,
         request: Request<ReleaseLease>,
     ) -> Result<Response<ReleaseLeaseReply>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.gate.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         match self.ask(Wish::Release, lease, caller.user).await? {
             Answer::Granted(_) => Err(Status::internal("it was not released")),
             Answer::Other(Outcome::Unknown) => Err(unknown()),
-            Answer::Other(_) => Ok(Response::new(ReleaseLeaseReply {})),
+            Answer::Over(_) | Answer::Other(_) => Ok(Response::new(ReleaseLeaseReply {})),
         }
     }
 
@@ -100,7 +139,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListLeasesRequest>,
     ) -> Result<Response<LeaseList>, Status> {
-        let whose = self.whose(self.gate.caller(&request)?);
+        let whose = self.whose(self.gate.user(&request)?);
         let list = read(&self.owner, move |sight| lease_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
@@ -109,9 +148,18 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListQueueRequest>,
     ) -> Result<Response<QueueList>, Status> {
-        let whose = self.whose(self.gate.caller(&request)?);
+        let whose = self.whose(self.gate.user(&request)?);
         let list = read(&self.owner, move |sight| queue_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
+    }
+
+    async fn list_kinds(
+        &self,
+        request: Request<ListKindsRequest>,
+    ) -> Result<Response<KindList>, Status> {
+        self.gate.user(&request)?;
+        let kinds = read(&self.owner, |sight| wire::kinds(sight.book)).await?;
+        Ok(Response::new(KindList { kinds }))
     }
 }
 
@@ -138,7 +186,7 @@ impl LeasesService {
     ) -> Result<Response<Granted>, Status> {
         match self.ask(wish, lease, caller.user).await? {
             Answer::Granted(granted) => Ok(Response::new(granted)),
-            Answer::Other(Outcome::Ended(reason)) => Err(Status::failed_precondition(format!(
+            Answer::Over(reason) => Err(Status::failed_precondition(format!(
                 "the lease is over: {reason}"
             ))),
             Answer::Other(Outcome::Offered | Outcome::Waiting { .. }) => {
@@ -174,12 +222,17 @@ pub(super) fn queue_list(sight: &Sight<'_>, whose: Option<&UserName>) -> QueueLi
     }
 }
 
+fn check_version(request: &RequestDevices) -> Result<(), Status> {
+    version::check(request.wire_version)
+        .map_err(|mismatch| Status::failed_precondition(format!("causeway-devmgr: {mismatch}")))
+}
+
 /// The request, or why it is none.
 fn new_request(
     caller: Caller,
     request: &RequestDevices,
 ) -> Result<Result<NewRequest, Refused>, Status> {
-    let devices: DeviceRequest = match request.request.parse() {
+    let devices = match DeviceRequest::asked(&request.request) {
         Ok(devices) => devices,
         Err(error) => {
             return Ok(Err(Refused {

@@ -2,7 +2,7 @@
 //!
 //! - `owner`: the one task that has the state; `input`: what it is told; `book`: what it shows.
 //! - `connections`: from a listening socket to a conversation, with TLS or without.
-//! - `gate`: who calls. `nodes`, `leases`, `admin`: the services, found by `routes`. `wire`: their words.
+//! - `gate`, `judged`: who calls; `standing`: strangers' connections. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: their words.
 //! - `watching`: `/healthz` and `/metrics`.
 //!
 //! What it is not: it decides nothing about leases; [`crate::lease`] does. Invariant: no task but the owner
@@ -13,10 +13,13 @@ mod book;
 mod connections;
 mod gate;
 mod input;
+mod judged;
 mod leases;
 mod nodes;
 mod owner;
-mod routes;
+mod pace;
+mod quotas;
+mod standing;
 mod watching;
 mod wire;
 
@@ -26,13 +29,15 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
 use causeway_security::{BadKey, LeaseKey, Token};
-use parking_lot::RwLock;
+use causeway_serving::services::{NotReflected, Services};
+use causeway_serving::watched::Listener;
+use parking_lot::{Mutex, RwLock};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -47,19 +52,21 @@ use book::{Book, Sight};
 use connections::{Connections, Incoming};
 use gate::Gate;
 use input::Input;
+use judged::Judged;
 use owner::{Beginning, Clock, Health, INBOX, Owner};
-use routes::Routes;
 use watching::{Counters, Watching};
 
 /// A peer that vanished is noticed by a ping.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(10);
 /// Calls at once on one connection: a client library has a few leases, a load generator many.
-const MAX_STREAMS: u32 = 1024;
+const MAX_STREAMS: u32 = 128;
 /// An inventory with all answers of a node's devices.
 const MAX_NODE_WORD: usize = 16 << 20;
-/// Everything that others say is small.
-const MAX_WORD: usize = 128 << 10;
+/// What others say is small: a line of a request, or a user with all his groups, is the longest.
+const MAX_WORD: usize = 16 << 10;
+/// A call's message has to come, and its answer to begin.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Who administrates a manager that has nobody else.
 const FIRST_ADMIN: &str = "admin";
@@ -95,6 +102,9 @@ pub enum CannotStart {
     /// It served, and does no more.
     #[error("it has failed, as the lines before tell; what is written is good for another start")]
     Failed,
+    /// What is told of the services.
+    #[error(transparent)]
+    Services(#[from] NotReflected),
     /// Something of the system's.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -104,6 +114,8 @@ pub enum CannotStart {
 pub struct Running {
     /// Where it listens.
     pub addresses: Vec<SocketAddr>,
+    /// Where `/metrics` and `/healthz` have a listener of their own.
+    pub watched_at: Option<SocketAddr>,
     owner: tokio::task::JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
@@ -137,8 +149,8 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     }
     let key = signing_key(store.as_mut(), &stored)?;
     let clock = Clock::start();
-    let directory = Directory::new(stored.users, stored.tokens);
-    let shared_directory = Arc::new(RwLock::new(Arc::new(directory.clone())));
+    let directory = Directory::new(stored.users, stored.tokens, stored.removed);
+    let shared_directory = Arc::new(RwLock::new(directory.clone()));
     let book = Book::new(&stored.rows);
     tracing::info!(
         leases = book.leases.len(),
@@ -176,10 +188,16 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
         health: healthy,
         counters,
     };
+    let watchers = connections.watchers(settings)?;
+    let watched_at = watchers.as_ref().map(Listener::address);
     let incoming = connections.accept(listeners, watching.clone());
-    serve(settings, gate, watching, incoming, stopping);
+    serve(settings, &gate, &watching, incoming, stopping.clone())?;
+    if let Some(watchers) = watchers {
+        tokio::spawn(watch_over(watchers, watching, stopping));
+    }
     Ok(Running {
         addresses,
+        watched_at,
         owner,
         stop,
     })
@@ -258,11 +276,11 @@ async fn listen(
 
 fn serve(
     settings: &Settings,
-    gate: Gate,
-    watching: Watching,
+    gate: &Gate,
+    watching: &Watching,
     incoming: Incoming,
     mut stopping: watch::Receiver<bool>,
-) {
+) -> Result<(), NotReflected> {
     let owner = watching.owner.clone();
     let nodes = nodes::NodesService {
         gate: gate.clone(),
@@ -273,24 +291,32 @@ fn serve(
         gate: gate.clone(),
         owner: owner.clone(),
         visible: settings.visible,
+        started: Instant::now(),
+        pace: Mutex::default(),
     };
     let admin = admin::AdminService {
-        gate,
+        gate: gate.clone(),
         owner,
         visible: settings.visible,
+        started: Instant::now(),
     };
-    let routes = Routes {
-        nodes: NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD),
-        leases: LeasesServer::new(leases).max_decoding_message_size(MAX_WORD),
-        admin: AdminServer::new(admin).max_decoding_message_size(MAX_WORD),
-        health: watching.grpc(),
-    };
+    let health = watching.health.clone();
+    let nodes = NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD);
+    let leases = LeasesServer::new(leases).max_decoding_message_size(MAX_WORD);
+    let admin = AdminServer::new(admin).max_decoding_message_size(MAX_WORD);
+    let services = Services::default()
+        .within(ANSWER_WITHIN)
+        .with(Judged::new(gate, nodes))
+        .with(Judged::new(gate, leases))
+        .with(Judged::new(gate, admin))
+        .with_health(health, |health| health.problem.is_none())
+        .with_reflection(causeway_proto::SERVICES)?;
     let serving = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .http2_max_header_list_size(16 << 10)
         .http2_keepalive_interval(Some(PING_EVERY))
         .http2_keepalive_timeout(Some(PING_WITHIN))
-        .serve_with_incoming(routes, ReceiverStream::new(incoming));
+        .serve_with_incoming(services, ReceiverStream::new(incoming));
     tokio::spawn(async move {
         tokio::select! {
             served = serving => if let Err(error) = served {
@@ -300,6 +326,15 @@ fn serve(
             _ = stopping.wait_for(|&stop| stop) => {}
         }
     });
+    Ok(())
+}
+
+/// Answers those who watch until it is told to stop: what they ask keeps the owner waiting for more.
+async fn watch_over(watchers: Listener, watching: Watching, mut stopping: watch::Receiver<bool>) {
+    tokio::select! {
+        () = watchers.serve(watching) => {}
+        _ = stopping.wait_for(|&stop| stop) => {}
+    }
 }
 
 /// Asks the owner for something to show.

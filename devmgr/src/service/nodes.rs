@@ -15,11 +15,13 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::gate::{Gate, Peer, check_name};
+use super::gate::{Gate, Peer, check_name, wall_now};
 use super::input::{ConnectionId, Input, Load, NodeLink};
 use super::wire;
+use crate::identity::NotKnown;
 use crate::inventory::NodeId;
-use crate::lease::{Epoch, Event, GrantWord, Joined, Running};
+use crate::lease::{Epoch, Event, GrantWord, Joined, Running, Wall};
+use crate::policy::UserName;
 
 /// Messages that a node may be behind: a thousand leases that are granted and withdrawn at once.
 const OUTBOUND: usize = 4096;
@@ -44,7 +46,7 @@ impl Nodes for NodesService {
         request: Request<Streaming<FromNode>>,
     ) -> Result<Response<Self::JoinStream>, Status> {
         let caller = self.gate.caller(&request)?;
-        if !caller.node && !caller.admin {
+        if !caller.may_join() {
             let text = format!(
                 "{} is not known as a node; an administrator says `causeway users add --node {}`",
                 caller.user, caller.user
@@ -58,9 +60,10 @@ impl Nodes for NodesService {
         let Some(from_node::Message::Hello(hello)) = hello.and_then(|word| word.message) else {
             return Err(Status::invalid_argument("a node says hello first"));
         };
-        let joined = joined(hello)?;
+        let account = self.gate.authenticates().then(|| caller.user.clone());
+        let joined = joined(hello, account)?;
         tracing::info!(node = ?joined.node, name = joined.name, devices = joined.devices.len(),
-            leases = joined.running.len(), user = %caller.user, ?from, "a node has joined");
+            leases = joined.running.len(), user = %caller.user, ?from, "a node says hello");
         let (outbound, sent) = mpsc::channel(OUTBOUND);
         let (open, closed) = oneshot::channel();
         let connection = Connection {
@@ -70,32 +73,34 @@ impl Nodes for NodesService {
             alive: outbound.clone(),
             load: Arc::default(),
             silence_limit: self.silence_limit,
+            until: caller.until,
         };
         let link = NodeLink {
             connection: connection.id,
             outbound,
             load: Arc::clone(&connection.load),
+            caller: caller.clone(),
+            is_welcomed: false,
             _open: open,
         };
-        let gone = |_| Status::unavailable("the device manager is stopping");
-        let input = Input::Joined(joined, link);
-        self.owner.send(input).await.map_err(gone)?;
+        let gone = || Status::unavailable("the device manager is stopping");
+        let (answer, answered) = oneshot::channel();
+        let input = Input::Joined(joined, link, answer);
+        self.owner.send(input).await.map_err(|_| gone())?;
+        // A task of its own: who hangs up here has left.
         tokio::spawn(connection.read(words, closed));
+        let answer = answered.await.map_err(|_| gone())?;
+        answer.map_err(|not| Status::permission_denied(not.to_string()))?;
         let sent = tokio_stream::StreamExt::map(ReceiverStream::new(sent), Ok);
         Ok(Response::new(Box::pin(sent)))
     }
 }
 
-fn joined(hello: Hello) -> Result<Joined, Status> {
+fn joined(hello: Hello, account: Option<UserName>) -> Result<Joined, Status> {
     version::check(hello.wire_version)
         .map_err(|mismatch| Status::failed_precondition(format!("causeway-devmgr: {mismatch}")))?;
     check_name(&hello.name).map_err(Status::invalid_argument)?;
-    let is_long = |address: &String| address.len() > MAX_ADDRESS;
-    if hello.addresses.len() > MAX_ADDRESSES || hello.addresses.iter().any(is_long) {
-        return Err(Status::invalid_argument(
-            "too many addresses, or too long ones",
-        ));
-    }
+    check_addresses(&hello.addresses)?;
     let running = hello.leases.iter().map(|of| {
         Ok(Running {
             lease: wire::lease_id(&of.lease_id)?,
@@ -105,11 +110,21 @@ fn joined(hello: Hello) -> Result<Joined, Status> {
     });
     Ok(Joined {
         node: wire::node_id(&hello.node_uuid)?,
+        account,
         running: running.collect::<Result<_, Status>>()?,
         devices: wire::devices(hello.inventory, &hello.shared)?,
         name: hello.name,
         addresses: hello.addresses,
     })
+}
+
+fn check_addresses(addresses: &[String]) -> Result<(), Status> {
+    let is_long = |address: &String| address.len() > MAX_ADDRESS;
+    if addresses.len() > MAX_ADDRESSES || addresses.iter().any(is_long) {
+        let text = "too many addresses, or too long ones";
+        return Err(Status::invalid_argument(text));
+    }
+    Ok(())
 }
 
 /// The reading half of a node's connection.
@@ -120,6 +135,8 @@ struct Connection {
     alive: mpsc::Sender<ToNode>,
     load: Arc<Load>,
     silence_limit: Duration,
+    /// When what it has shown counts no more.
+    until: Option<Wall>,
 }
 
 impl Connection {
@@ -165,10 +182,14 @@ impl Connection {
             Some(Message::Hello(_)) => {
                 return Err(Status::invalid_argument("a node says hello once"));
             }
-            Some(Message::Inventory(changed)) => Some(Event::NodeChanged {
-                node: self.node,
-                devices: wire::devices(changed.inventory, &changed.shared)?,
-            }),
+            Some(Message::Inventory(changed)) => {
+                check_addresses(&changed.addresses)?;
+                Some(Event::NodeChanged {
+                    node: self.node,
+                    addresses: changed.addresses,
+                    devices: wire::devices(changed.inventory, &changed.shared)?,
+                })
+            }
             Some(Message::Acknowledged(of)) => {
                 Some(Event::GrantAcknowledged(grant(&of.lease_id, of.epoch)?))
             }
@@ -183,6 +204,9 @@ impl Connection {
                 of: grant(&of.lease_id, of.epoch)?,
                 count: of.sessions,
             }),
+            Some(Message::Heartbeat(_)) if self.until.is_some_and(|until| wall_now() >= until) => {
+                return Err(Status::unauthenticated(NotKnown::Expired.to_string()));
+            }
             Some(Message::Heartbeat(beat)) => {
                 self.load.set(&beat);
                 let alive = to_node::Message::Alive(Alive {

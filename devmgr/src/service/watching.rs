@@ -1,31 +1,18 @@
-//! Seen from outside, for those who watch machines: `/healthz` and `/metrics` over plain HTTP/1, and gRPC's
-//! health service.
+//! Seen from outside, for those who watch machines: `/healthz` and `/metrics`.
 //!
-//! What it is not: a web server; one request a connection, answered and closed. Invariant: nothing of users
-//! is in it, only counts: it asks nobody who he is.
+//! Invariant: nothing of users is in it, and nobody's names: only counts, and nodes by their uuids.
 
-use std::fmt::Write;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_proto::manager::leases_server;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use causeway_serving::exposition::{Exposition, Kind};
+use causeway_serving::watched::Watched;
 use tokio::sync::{mpsc, watch};
-use tonic_health::ServingStatus;
-use tonic_health::pb::health_server::HealthServer;
-use tonic_health::server::{HealthReporter, HealthService};
 
 use super::book::Book;
-use super::input::Input;
+use super::input::{Input, Use};
 use super::owner::Health;
 use super::read;
-
-/// How such a connection begins.
-pub(super) const FIRST_BYTE: u8 = b'G';
-/// A request's head is shorter.
-const MAX_HEAD: usize = 8 << 10;
 
 /// What is counted.
 #[derive(Debug, Default)]
@@ -56,76 +43,18 @@ pub(super) struct Watching {
     pub(super) counters: Arc<Counters>,
 }
 
-impl Watching {
-    /// Answers the one request of a connection; the caller limits the time.
-    pub(super) async fn answer(&self, mut socket: TcpStream) -> io::Result<()> {
-        let mut head = Vec::new();
-        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-            let room = MAX_HEAD - head.len();
-            let got = (&mut socket).take(room as u64).read_buf(&mut head).await?;
-            if got == 0 {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-        }
-        let head = String::from_utf8_lossy(&head);
-        let path = head
-            .strip_prefix("GET ")
-            .and_then(|rest| rest.split(' ').next());
-        let (status, body) = match path {
-            Some("/healthz") => self.health(),
-            Some("/metrics") => self.metrics().await,
-            _ => (
-                "404 Not Found",
-                "there are /healthz and /metrics\n".to_owned(),
-            ),
-        };
-        let answer = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        socket.write_all(answer.as_bytes()).await?;
-        socket.shutdown().await
+impl Watched for Watching {
+    async fn problem(&self) -> Option<String> {
+        let health = self.health.borrow();
+        health.problem.as_ref().map(ToString::to_string)
     }
 
-    /// gRPC's health service, which follows.
-    pub(super) fn grpc(&self) -> HealthServer<HealthService> {
-        let reporter = HealthReporter::new();
-        let service = HealthService::from_health_reporter(reporter.clone());
-        let mut health = self.health.clone();
-        tokio::spawn(async move {
-            loop {
-                let is_serving = health.borrow_and_update().problem.is_none();
-                let status = if is_serving {
-                    ServingStatus::Serving
-                } else {
-                    ServingStatus::NotServing
-                };
-                for name in ["", leases_server::SERVICE_NAME] {
-                    reporter.set_service_status(name, status).await;
-                }
-                if health.changed().await.is_err() {
-                    return;
-                }
-            }
-        });
-        HealthServer::new(service)
-    }
-
-    fn health(&self) -> (&'static str, String) {
-        match &self.health.borrow().problem {
-            None => ("200 OK", "ok\n".to_owned()),
-            Some(problem) => ("503 Service Unavailable", format!("{problem}\n")),
-        }
-    }
-
-    async fn metrics(&self) -> (&'static str, String) {
-        let Ok(mut text) = read(&self.owner, |sight| gauges(sight.book)).await else {
-            let text = "the device manager is stopping\n".to_owned();
-            return ("503 Service Unavailable", text);
-        };
+    async fn metrics(&self) -> Result<String, String> {
+        let gauges = read(&self.owner, |sight| gauges(sight.book)).await;
+        let mut text = gauges.map_err(|status| status.message().to_owned())?;
         let is_serving = self.health.borrow().problem.is_none();
         let help = "Whether leases can be granted";
-        line(&mut text, "serving", "gauge", help, u64::from(is_serving));
+        text.gauge("serving", help, u64::from(is_serving));
         let counters = &self.counters;
         for (name, help, counter) in [
             ("requests_total", "Requests for devices", &counters.requests),
@@ -150,21 +79,22 @@ impl Watching {
                 &counters.failed_commits,
             ),
         ] {
-            let value = counter.load(Ordering::Relaxed);
-            line(&mut text, name, "counter", help, value);
+            text.counter(name, help, counter.load(Ordering::Relaxed));
         }
-        ("200 OK", text)
+        Ok(text.finish())
     }
 }
 
-fn gauges(book: &Book) -> String {
+fn gauges(book: &Book) -> Exposition {
     let connected = || book.connected.values();
     let devices = connected().map(|node| node.devices.len()).sum();
     let units = connected().flat_map(|node| &node.devices);
     let units = units.map(|of| usize::from(of.shares)).sum();
     let leased = book.leases.values().flat_map(|row| &row.units);
     let leased = leased.map(|(_, units)| units.len()).sum();
-    let mut text = String::new();
+    let mut text = Exposition::new("causeway_manager");
+    text.family(Kind::Gauge, "info", "The device manager")
+        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     for (name, help, value) in [
         ("nodes", "Nodes that are known", book.nodes.len()),
         (
@@ -182,15 +112,41 @@ fn gauges(book: &Book) -> String {
             book.waiting.len(),
         ),
     ] {
-        line(&mut text, name, "gauge", help, value as u64);
+        text.gauge(name, help, value as u64);
     }
+    by_node(book, &mut text);
     text
 }
 
-fn line(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
-    // To a string it cannot fail.
-    let _ = write!(
-        text,
-        "# HELP causeway_manager_{name} {help}.\n# TYPE causeway_manager_{name} {kind}\ncauseway_manager_{name} {value}\n"
-    );
+/// What connected nodes have moved and run, as of their last heartbeats; totals since each daemon's start.
+fn by_node(book: &Book, text: &mut Exposition) {
+    let loads = book.connected.iter();
+    let loads: Vec<_> = loads
+        .map(|(node, connected)| (node.to_string(), connected.load.whole()))
+        .collect();
+    for (kind, name, help, of) in [
+        (
+            Kind::Counter,
+            "node_bytes_total",
+            "Bytes that a node's sessions have moved over bulk connections",
+            (|load| load.bytes) as fn(&Use) -> u64,
+        ),
+        (
+            Kind::Counter,
+            "node_commands_total",
+            "Commands that a node's sessions have run",
+            |load| load.commands,
+        ),
+        (
+            Kind::Gauge,
+            "node_sessions",
+            "Sessions that are open on a node",
+            |load| load.sessions.into(),
+        ),
+    ] {
+        let mut family = text.family(kind, name, help);
+        for (node, load) in &loads {
+            family.sample(&[("node", node)], of(load));
+        }
+    }
 }

@@ -2,19 +2,21 @@
 //!
 //! Invariant: what comes from outside is checked here for its shape, and nowhere else.
 
+use std::collections::BTreeMap;
+
 use causeway_proto::control::Inventory;
 use causeway_proto::manager as pb;
 use causeway_security::LeaseKey;
 use tonic::Status;
 
 use super::book::{Book, Connected, Offered, Sight};
-use super::input::News;
+use super::input::{News, Use};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
 use crate::lease::{
-    EndReason, Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Span, Time,
+    Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused, Span, Time,
 };
-use crate::policy::{Class, Quota, Subject, UserName};
+use crate::policy::{Class, UserName};
 
 /// Shares of one device, at most.
 const MAX_SHARES: u32 = 1024;
@@ -63,7 +65,7 @@ pub(super) fn class(priority: i32) -> Result<Class, Status> {
     }
 }
 
-fn priority(class: Class) -> pb::Priority {
+pub(super) fn priority(class: Class) -> pb::Priority {
     match class {
         Class::Low => pb::Priority::Low,
         Class::Normal => pb::Priority::Normal,
@@ -103,11 +105,11 @@ pub(super) fn grant(grant: &Grant) -> pb::Grant {
     }
 }
 
-pub(super) fn withdraw(lease: LeaseId, epoch: Epoch, reason: Option<EndReason>) -> pb::Withdraw {
+pub(super) fn withdraw(lease: LeaseId, epoch: Epoch, reason: String) -> pb::Withdraw {
     pb::Withdraw {
         lease_id: lease.0.to_vec().into(),
         epoch: epoch.0,
-        reason: reason.map_or_else(String::new, |reason| reason.to_string()),
+        reason,
     }
 }
 
@@ -155,11 +157,44 @@ impl Signing<'_> {
 
 fn share<'a>(book: &Book, id: NodeId, units: impl Iterator<Item = &'a Unit>) -> pb::NodeShare {
     let row = book.nodes.get(&id);
+    let connected = book.connected.get(&id);
+    let name = |unit: &Unit| {
+        let devices = connected.iter().flat_map(|node| &node.devices);
+        let mut named = devices.filter(|of| of.id == unit.device);
+        named.next().map(|of| of.name.clone()).unwrap_or_default()
+    };
+    let (units, devices) = units.map(|of| (unit(of), name(of))).unzip();
     pb::NodeShare {
         node_uuid: id.0.to_vec().into(),
         name: row.map(|row| row.name.clone()).unwrap_or_default(),
         addresses: row.map(|row| row.addresses.clone()).unwrap_or_default(),
-        units: units.map(unit).collect(),
+        units,
+        devices,
+    }
+}
+
+/// Units by node.
+pub(super) fn shares(book: &Book, units: &[(NodeId, Unit)]) -> Vec<pb::NodeShare> {
+    let mut by_node: BTreeMap<NodeId, Vec<&Unit>> = BTreeMap::new();
+    for (node, unit) in units {
+        by_node.entry(*node).or_default().push(unit);
+    }
+    let by_node = by_node.into_iter();
+    by_node
+        .map(|(node, units)| share(book, node, units.into_iter()))
+        .collect()
+}
+
+/// How many devices of which names those are, and not where: who is not shown what others have must not learn by asking
+/// which nodes there are, and what is free on them.
+pub(super) fn unplaced(nodes: Vec<pb::NodeShare>) -> pb::NodeShare {
+    let devices = nodes.into_iter().flat_map(|node| node.devices);
+    let mut devices: Vec<String> = devices.collect();
+    // Their order would tell of places.
+    devices.sort_unstable();
+    pb::NodeShare {
+        devices,
+        ..pb::NodeShare::default()
     }
 }
 
@@ -168,23 +203,20 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
     use pb::progress::Step;
     let step = match news {
         News::None => return Ok(None),
-        News::Waiting { position, of } => Step::Position(pb::Position {
+        News::Waiting { position, of, lack } => Step::Position(pb::Position {
             position,
             waiting: of,
             lease_id: lease.0.to_vec().into(),
+            lack: lack.map(|lack| lack.to_string()).unwrap_or_default(),
         }),
         News::Granted(granted) => Step::Granted(granted),
-        News::Refused(refusal) => Step::Refused(pb::Refused {
-            code: refusal_code(&refusal).into(),
-            reason: refusal.to_string(),
-        }),
+        News::Refused(why) => Step::Refused(refused(&why)),
         News::NotWritten(problem) => Step::Refused(pb::Refused {
             code: pb::RefusalCode::Store.into(),
             reason: problem.to_string(),
         }),
-        News::Ended(reason) => Step::Ended(pb::Ended {
-            reason: reason.to_string(),
-        }),
+        News::NotKnown(not) => return Err(Status::unauthenticated(not.to_string())),
+        News::Ended(reason) => Step::Ended(pb::Ended { reason }),
         News::Replaced => {
             return Err(Status::aborted(
                 "the same request was taken up over another connection",
@@ -192,6 +224,13 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
         }
     };
     Ok(Some(pb::Progress { step: Some(step) }))
+}
+
+pub(super) fn refused(refused: &Refused) -> pb::Refused {
+    pb::Refused {
+        code: refusal_code(&refused.why).into(),
+        reason: refused.to_string(),
+    }
 }
 
 fn refusal_code(refusal: &Refusal) -> pb::RefusalCode {
@@ -202,7 +241,7 @@ fn refusal_code(refusal: &Refusal) -> pb::RefusalCode {
             pb::RefusalCode::Quota
         }
         Refusal::Class => pb::RefusalCode::Priority,
-        Refusal::QueueFull => pb::RefusalCode::QueueFull,
+        Refusal::QueueFull | Refusal::QueueFullOfOwn => pb::RefusalCode::QueueFull,
         Refusal::IdInUse => pb::RefusalCode::Malformed,
     }
 }
@@ -217,6 +256,10 @@ pub(super) fn lease_info(sight: &Sight<'_>, of: &LeaseView<'_>) -> pb::LeaseInfo
         LeaseState::Lapsed => pb::LeaseState::Lapsed,
         LeaseState::Ending(_) => pb::LeaseState::Ending,
     };
+    let here = of.granted.units.iter();
+    let here = here.filter_map(|(id, _)| sight.book.connected.get(id));
+    let used = here.map(|node| node.load.of(&of.lease));
+    let used = used.fold(Use::default(), Use::plus);
     pb::LeaseInfo {
         lease_id: of.lease.0.to_vec().into(),
         user: of.user.to_string(),
@@ -225,6 +268,9 @@ pub(super) fn lease_info(sight: &Sight<'_>, of: &LeaseView<'_>) -> pb::LeaseInfo
         age_ms: sight.now.wall.0.saturating_sub(of.since.0),
         lifetime_ms: of.granted.until.since(sight.now.time).0,
         client: sight.book.clients.get(&of.lease).cloned(),
+        bytes: used.bytes,
+        commands: used.commands,
+        sessions: used.sessions,
     }
 }
 
@@ -246,7 +292,7 @@ pub(super) fn waiting_request(
 
 pub(super) fn node_info(book: &Book, row: &NodeRow) -> pb::NodeInfo {
     let connected = book.connected.get(&row.node);
-    let (bytes, commands, sessions) = connected.map_or((0, 0, 0), |node| node.load.get());
+    let used = connected.map_or_else(Use::default, |node| node.load.whole());
     pb::NodeInfo {
         node_uuid: row.node.0.to_vec().into(),
         name: row.name.clone(),
@@ -254,9 +300,9 @@ pub(super) fn node_info(book: &Book, row: &NodeRow) -> pb::NodeInfo {
         connected: connected.is_some(),
         draining: row.draining,
         devices: connected.map_or_else(Vec::new, |node| device_infos(book, row.node, node)),
-        bytes,
-        commands,
-        sessions,
+        bytes: used.bytes,
+        commands: used.commands,
+        sessions: used.sessions,
     }
 }
 
@@ -279,54 +325,38 @@ fn device_infos(book: &Book, node: NodeId, connected: &Connected) -> Vec<pb::Dev
     connected.devices.iter().map(info).collect()
 }
 
+/// The kinds of devices that are there, whoever has them.
+pub(super) fn kinds(book: &Book) -> Vec<pb::DeviceKind> {
+    let mut kinds: BTreeMap<(String, String, u64), (u32, u32)> = BTreeMap::new();
+    for row in book.nodes.values() {
+        let Some(node) = book.connected.get(&row.node) else {
+            continue;
+        };
+        for device in device_infos(book, row.node, node) {
+            let kind = (device.r#type, device.name, device.memory);
+            let (count, free) = kinds.entry(kind).or_default();
+            *count += device.shares;
+            if !row.draining {
+                *free += device.shares.saturating_sub(device.leased);
+            }
+        }
+    }
+    let kinds = kinds.into_iter();
+    kinds
+        .map(|((r#type, name, memory), (count, free))| pb::DeviceKind {
+            name,
+            r#type,
+            memory,
+            count,
+            free,
+        })
+        .collect()
+}
+
 /// The most telling of a device's types.
 fn kind_name(bits: u64) -> &'static str {
     const DEFAULT: u64 = 1;
     let named = causeway_proto::request::property::TYPES;
     let one = |(_, bit): &&(&str, u64)| bit.is_power_of_two() && *bit != DEFAULT && bits & bit != 0;
     named.iter().find(one).map_or("OTHER", |(name, _)| name)
-}
-
-pub(super) fn quota_of(quota: pb::Quota) -> Result<(Subject, Option<Quota>), Status> {
-    use pb::quota::Who;
-    let bad = |text: String| Status::invalid_argument(text);
-    let subject = match quota.who {
-        Some(Who::User(name)) => {
-            super::gate::check_name(&name).map_err(bad)?;
-            Subject::User(name.as_str().into())
-        }
-        Some(Who::Group(name)) => {
-            super::gate::check_name(&name).map_err(bad)?;
-            Subject::Group(name.as_str().into())
-        }
-        Some(Who::EveryUser(_)) => Subject::EveryUser,
-        None => {
-            return Err(Status::invalid_argument(
-                "a quota is a user's, a group's, or every user's",
-            ));
-        }
-    };
-    let limits = Quota {
-        devices: Some(quota.devices).filter(|&n| n != 0),
-        memory: Some(quota.memory).filter(|&n| n != 0),
-        device_time: span(quota.device_seconds.saturating_mul(1000)),
-        class: quota.highest.map(class).transpose()?,
-    };
-    let is_limit = limits != Quota::default();
-    Ok((subject, is_limit.then_some(limits)))
-}
-
-pub(super) fn quota(subject: &Subject, quota: &Quota) -> pb::Quota {
-    use pb::quota::Who;
-    pb::Quota {
-        who: Some(match subject {
-            Subject::EveryUser => Who::EveryUser(true),
-            Subject::User(name) => Who::User(name.to_string()),
-            Subject::Group(name) => Who::Group(name.to_string()),
-        }),
-        devices: quota.devices.unwrap_or(0),
-        memory: quota.memory.unwrap_or(0),
-        device_seconds: quota.device_time.map_or(0, |span| span.0 / 1000),
-        highest: quota.class.map(|class| priority(class).into()),
-    }
 }

@@ -18,6 +18,7 @@ use causeway_security::Secret;
 
 use crate::identity::{IdentityChange, TokenRow, User};
 use crate::lease::{Change, Rows};
+use crate::policy::UserName;
 
 /// One change of what is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct Stored {
     pub users: Vec<User>,
     /// Their tokens.
     pub tokens: Vec<TokenRow>,
+    /// Users who were removed.
+    pub removed: Vec<UserName>,
     /// The key that signs leases; `None`: none was made yet.
     pub signing_key: Option<Secret>,
 }

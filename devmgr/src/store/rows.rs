@@ -32,10 +32,13 @@ pub(super) enum Table {
     Uses,
     Users,
     Tokens,
+    /// Users who were removed. Managers of before let them in by certificate.
+    Removed,
+    Absences,
 }
 
 impl Table {
-    pub(super) const ALL: [Table; 8] = [
+    pub(super) const ALL: [Table; 10] = [
         Table::Meta,
         Table::Leases,
         Table::Waiting,
@@ -44,6 +47,8 @@ impl Table {
         Table::Uses,
         Table::Users,
         Table::Tokens,
+        Table::Removed,
+        Table::Absences,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -56,6 +61,8 @@ impl Table {
             Table::Uses => "uses",
             Table::Users => "users",
             Table::Tokens => "tokens",
+            Table::Removed => "removed",
+            Table::Absences => "absences",
         }
     }
 }
@@ -101,6 +108,8 @@ fn lease_row(change: &Change) -> Row<'_> {
         Change::DeleteWaiting(lease) => delete(Table::Waiting, &lease.0),
         Change::PutNode(row) => put(Table::Nodes, &row.node.0, row),
         Change::DeleteNode(node) => delete(Table::Nodes, &node.0),
+        Change::PutAbsence(row) => put(Table::Absences, &row.node.0, row),
+        Change::DeleteAbsence(node) => delete(Table::Absences, &node.0),
         Change::PutQuota(subject, quota) => {
             let row = QuotaRow {
                 subject: subject.clone(),
@@ -120,6 +129,8 @@ fn identity_row(change: &IdentityChange) -> Row<'_> {
         IdentityChange::DeleteUser(name) => delete(Table::Users, name.0.as_bytes()),
         IdentityChange::PutToken(row) => put(Table::Tokens, row.id.0.as_bytes(), row),
         IdentityChange::DeleteToken(id) => delete(Table::Tokens, id.0.as_bytes()),
+        IdentityChange::PutRemoved(name) => put(Table::Removed, name.0.as_bytes(), name),
+        IdentityChange::DeleteRemoved(name) => delete(Table::Removed, name.0.as_bytes()),
     }
 }
 
@@ -182,6 +193,7 @@ impl Reading {
             Table::Leases => rows.leases.push(read(table, value)?),
             Table::Waiting => rows.waiting.push(read(table, value)?),
             Table::Nodes => rows.nodes.push(read(table, value)?),
+            Table::Absences => rows.absences.push(read(table, value)?),
             Table::Quotas => {
                 let row: QuotaRow = read(table, value)?;
                 rows.quotas.push((row.subject, row.quota));
@@ -189,6 +201,7 @@ impl Reading {
             Table::Uses => rows.uses.push(read::<UseRow>(table, value)?),
             Table::Users => stored.users.push(read(table, value)?),
             Table::Tokens => stored.tokens.push(read(table, value)?),
+            Table::Removed => stored.removed.push(read(table, value)?),
         }
         Ok(())
     }

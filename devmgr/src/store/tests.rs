@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::identity::TokenId;
 use crate::inventory::{DeviceId, NodeId, Unit};
-use crate::lease::change::{Hour, LeaseRow, NodeRow, UnitRow, UseRow, WaitingRow};
+use crate::lease::change::{Absence, Hour, LeaseRow, NodeRow, UnitRow, UseRow, WaitingRow};
 use crate::lease::{Epoch, LeaseId, Span, Wall};
 use crate::policy::{Class, Policy, Quota, Subject};
 
@@ -60,6 +60,14 @@ fn node(n: u8) -> NodeRow {
         name: format!("node{n}"),
         addresses: vec!["[::1]:7079".to_owned()],
         draining: n == 1,
+        account: (n == 1).then(|| "gpu1".into()),
+    }
+}
+
+fn absence(n: u8) -> Absence {
+    Absence {
+        node: NodeId([n; 16]),
+        since: Wall(u64::from(n)),
     }
 }
 
@@ -108,7 +116,7 @@ fn token(n: u8) -> TokenRow {
 }
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
-    let one = (0..18_u8, 0..4_u8).prop_map(|(kind, n)| match kind {
+    let one = (0..22_u8, 0..4_u8).prop_map(|(kind, n)| match kind {
         0 => Write::Lease(Change::Epochs(Epoch(u64::from(n)))),
         1 | 2 => Write::Lease(Change::PutLease(lease(n))),
         3 => Write::Lease(Change::DeleteLease(LeaseId([n; 16]))),
@@ -127,7 +135,11 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
         14 => Write::Identity(IdentityChange::PutUser(user(n))),
         15 => Write::Identity(IdentityChange::DeleteUser(user(n).name)),
         16 => Write::Identity(IdentityChange::PutToken(token(n))),
-        _ => Write::Identity(IdentityChange::DeleteToken(token(n).id)),
+        17 => Write::Identity(IdentityChange::DeleteToken(token(n).id)),
+        18 => Write::Identity(IdentityChange::PutRemoved(user(n).name)),
+        19 => Write::Lease(Change::PutAbsence(absence(n))),
+        20 => Write::Lease(Change::DeleteAbsence(NodeId([n; 16]))),
+        _ => Write::Identity(IdentityChange::DeleteRemoved(user(n).name)),
     });
     proptest::collection::vec(one, 0..12)
 }
@@ -160,10 +172,12 @@ fn a_batch_is_loaded_as_it_was_applied() {
             Write::Lease(Change::PutLease(lease(1))),
             Write::Lease(Change::PutWaiting(waiting(2))),
             Write::Lease(Change::PutNode(node(1))),
+            Write::Lease(Change::PutAbsence(absence(1))),
             Write::Lease(Change::PutQuota(subject(1), quota(1))),
             Write::Lease(Change::PutUse(use_row(2))),
             Write::Identity(IdentityChange::PutUser(user(1))),
             Write::Identity(IdentityChange::PutToken(token(1))),
+            Write::Identity(IdentityChange::PutRemoved(user(2).name)),
             Write::SigningKey(Secret::new(*b"key")),
         ])
         .unwrap();
@@ -174,12 +188,14 @@ fn a_batch_is_loaded_as_it_was_applied() {
             leases: vec![lease(1)],
             waiting: vec![waiting(2)],
             nodes: vec![node(1)],
+            absences: vec![absence(1)],
             quotas: vec![(subject(1), quota(1))],
             uses: vec![use_row(2)],
             policy: None,
         },
         users: vec![user(1)],
         tokens: vec![token(1)],
+        removed: vec![user(2).name],
         signing_key: Some(Secret::new(*b"key")),
     };
     assert_eq!(stored, expected);

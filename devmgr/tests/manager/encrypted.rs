@@ -7,15 +7,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
-use causeway_proto::manager::{ListLeasesRequest, RefusalCode, progress};
+use causeway_proto::manager::{
+    CreateTokenRequest, DeleteUserRequest, ListLeasesRequest, RefusalCode, User, progress,
+};
 use causeway_security::{Authority, ClientTls, Issued, secure};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-use super::process::{AT_MOST, Asked, Manager, request};
+use super::process::{AT_MOST, Asked, Manager, Who, request};
 
 /// A CA, and what it has signed, as files.
 struct Certificates {
@@ -105,6 +108,23 @@ async fn a_certificate_names_its_user_and_none_is_nobody() {
 }
 
 #[tokio::test]
+async fn a_certificate_makes_no_token_that_would_outlive_it() {
+    let certificates = Certificates::new();
+    certificates.user("ann");
+    let manager = certificates.manager();
+    let channel = certificates
+        .connect(manager.address, Some(&certificates))
+        .await;
+    let mut ann = AdminClient::new(channel.unwrap());
+    let token = CreateTokenRequest {
+        user: "ann".to_owned(),
+        ..CreateTokenRequest::default()
+    };
+    let status = ann.create_token(token).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+}
+
+#[tokio::test]
 async fn another_cas_certificate_and_clear_words_get_nothing() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
     others.user("ann");
@@ -128,4 +148,43 @@ async fn another_cas_certificate_and_clear_words_get_nothing() {
             .expect("an end in time");
         assert_ne!(list.unwrap_err().code(), Code::Unauthenticated);
     }
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_removed_user_is_refused_until_he_is_added_again() {
+    let certificates = Certificates::new();
+    certificates.user("ann");
+    let mut manager = certificates.manager();
+    let mut path = manager.store().as_os_str().to_owned();
+    path.push(".admin-token");
+    let token = fs::read_to_string(path).unwrap();
+    let root = Who::Token(token.trim().to_owned());
+    let user = User {
+        name: "ann".to_owned(),
+        ..User::default()
+    };
+    let mut admin = AdminClient::new(certificates.connect(manager.address, None).await.unwrap());
+    admin.put_user(root.request(user.clone())).await.unwrap();
+    let listed = async |manager: &Manager| {
+        let channel = certificates
+            .connect(manager.address, Some(&certificates))
+            .await;
+        let mut ann = LeasesClient::new(channel.unwrap());
+        ann.list_leases(ListLeasesRequest {}).await
+    };
+    listed(&manager).await.unwrap();
+    let name = user.name.clone();
+    let delete = root.request(DeleteUserRequest { name });
+    admin.delete_user(delete).await.unwrap();
+    for restarts in [false, true] {
+        if restarts {
+            manager.kill_and_restart();
+        }
+        let status = listed(&manager).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+        assert!(status.message().contains("was removed"), "{status}");
+    }
+    let mut admin = AdminClient::new(certificates.connect(manager.address, None).await.unwrap());
+    admin.put_user(root.request(user)).await.unwrap();
+    listed(&manager).await.unwrap();
 }

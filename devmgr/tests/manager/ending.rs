@@ -56,7 +56,8 @@ async fn what_is_not_renewed_or_confirmed_expires() {
     let (asked, granted) = followed(&mut ann).await;
     assert!(!ended(asked).await.is_empty());
     let status = ann.renew(&granted.lease_id).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::NotFound, "{status}");
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status}");
+    assert!(status.message().contains("in time"), "{status}");
     node.see("the end", |state| state.served.is_empty()).await;
 
     let reserve = RequestDevices {
@@ -79,15 +80,22 @@ async fn an_administrator_revokes() {
     let (asked, granted) = followed(&mut ann).await;
     let revoke = RevokeLeaseRequest {
         lease_id: granted.lease_id.clone(),
-        reason: String::new(),
+        reason: "the room gets too hot".to_owned(),
     };
+    let why = "an administrator revoked it: the room gets too hot";
     let request = root.who.request(revoke.clone());
     root.admin.revoke_lease(request).await.unwrap();
     let reason = ended(asked).await;
-    assert!(reason.contains("revoked"), "{reason}");
+    assert_eq!(reason, why);
     node.see("the end", |state| state.served.is_empty()).await;
     let withdrawn = node.look(|state| state.withdrawn[0].reason.clone());
-    assert!(withdrawn.contains("revoked"), "{withdrawn}");
+    assert_eq!(withdrawn, why);
+    // Who asks later is told as well, and nobody else.
+    let later = ann.renew(&granted.lease_id).await.unwrap_err();
+    assert_eq!(later.message(), format!("the lease is over: {why}"));
+    let mut bob = manager.user("bob").await;
+    let others = bob.renew(&granted.lease_id).await.unwrap_err();
+    assert_eq!(others.code(), tonic::Code::NotFound);
     let request = root.who.request(revoke);
     let status = root.admin.revoke_lease(request).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::NotFound);

@@ -1,16 +1,22 @@
 //! `causeway-devmgr` as others meet it: its process, its port, its store. Nodes are played by
-//! [`node::FakeNode`], which speaks the real wire and watches that nothing is granted twice.
+//! [`node::FakeNode`], which speaks the real wire and watches that nothing is granted twice. [`tool`]: what
+//! administrators and users do with it, by the tool.
 
+mod considering;
 mod encrypted;
 mod ending;
+mod forgetting;
 mod granting;
 mod node;
 mod process;
 mod queue;
 mod racing;
+mod reaching;
 mod real_node;
 mod restarts;
 mod samples;
+mod slow_store;
 mod store_failure;
 mod strangers;
+mod tool;
 mod watching;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use causeway_proto::control::{Device, InfoAnswer, Inventory, Platform};
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
-    FromNode, Grant, GrantAcknowledged, GrantWithdrawn, Heartbeat, Hello, LeaseSessions,
-    RunningLease, ToNode, Welcome, Withdraw, from_node, to_node,
+    FromNode, Grant, GrantAcknowledged, GrantWithdrawn, Heartbeat, Hello, InventoryChanged,
+    LeaseLoad, LeaseSessions, RunningLease, ToNode, Welcome, Withdraw, from_node, to_node,
 };
 use causeway_proto::request::property;
 use causeway_proto::version::WireVersion;
@@ -54,9 +54,14 @@ pub(crate) struct State {
     pub(crate) served: Served,
     pub(crate) granted: Vec<Grant>,
     pub(crate) withdrawn: Vec<Withdraw>,
+    /// Of this connection.
     pub(crate) welcome: Option<Welcome>,
+    /// What it was told after that.
+    pub(crate) draining: Option<bool>,
     pub(crate) faults: Vec<String>,
     pub(crate) refused: Option<Status>,
+    /// Bytes and commands, of the node and each of its leases.
+    used: (u64, u64),
     newest: BTreeMap<(u32, u32, u32), u64>,
     fence: u64,
     unsaid: Vec<from_node::Message>,
@@ -120,6 +125,22 @@ impl FakeNode {
         }));
     }
 
+    /// From now on it is reached elsewhere.
+    pub(crate) fn moves_to(&self, address: &str) {
+        let inventory = Some(self.shared.inventory());
+        let changed = InventoryChanged {
+            inventory,
+            addresses: vec![address.to_owned()],
+            ..InventoryChanged::default()
+        };
+        self.shared.say(from_node::Message::Inventory(changed));
+    }
+
+    /// So much has been moved and run by now, of each lease.
+    pub(crate) fn uses(&self, bytes: u64, commands: u64) {
+        self.shared.state.lock().used = (bytes, commands);
+    }
+
     /// It is gone, as by the end of power.
     pub(crate) fn die(self) {
         self.task.abort();
@@ -145,7 +166,10 @@ async fn live(shared: Arc<Shared>, manager: SocketAddr, who: Who) {
         let joined = client.join(who.request(ReceiverStream::new(words))).await;
         match joined {
             Ok(stream) => drop(listen(&shared, stream.into_inner(), send).await),
-            Err(status) if status.code() == tonic::Code::Unavailable => {}
+            // What is not the manager's own word is a connection that broke.
+            Err(status)
+                if status.code() == tonic::Code::Unavailable
+                    || std::error::Error::source(&status).is_some() => {}
             Err(status) => {
                 shared.change(|state| state.refused = Some(status));
                 return;
@@ -170,7 +194,7 @@ async fn listen(
             },
             _ = beats.tick() => {
                 number += 1;
-                let beat = Heartbeat { number, ..Heartbeat::default() };
+                let beat = shared.heartbeat(number);
                 let word = FromNode { message: Some(from_node::Message::Heartbeat(beat)) };
                 if send.try_send(word).is_err() {
                     return Ok(());
@@ -181,13 +205,32 @@ async fn listen(
 }
 
 impl Shared {
+    fn heartbeat(&self, number: u64) -> Heartbeat {
+        let state = self.state.lock();
+        let (bytes, commands) = state.used;
+        let leases = state.served.keys().map(|(lease, _)| LeaseLoad {
+            lease_id: lease.clone().into(),
+            bytes,
+            commands,
+            sessions: 1,
+        });
+        let leases: Vec<_> = leases.collect();
+        Heartbeat {
+            bytes,
+            commands,
+            sessions: leases.len() as u32,
+            number,
+            leases,
+        }
+    }
+
     fn change<T>(&self, by: impl FnOnce(&mut State) -> T) -> T {
         let result = by(&mut self.state.lock());
         self.changed.send_modify(|n| *n += 1);
         result
     }
 
-    fn hello(&self, send: &mpsc::Sender<FromNode>) {
+    fn inventory(&self) -> Inventory {
         let number = |info: u32, value: u64| InfoAnswer {
             name: info,
             value: value.to_le_bytes().to_vec().into(),
@@ -204,9 +247,21 @@ impl Shared {
                     status: 0,
                 },
             ],
+            ..Device::default()
         };
+        Inventory {
+            platforms: vec![Platform {
+                info: Vec::new(),
+                devices: vec![device; self.devices as usize],
+            }],
+            ..Inventory::default()
+        }
+    }
+
+    fn hello(&self, send: &mpsc::Sender<FromNode>) {
         let hello = self.change(|state| {
             state.to_manager = Some(send.clone());
+            (state.welcome, state.draining) = (None, None);
             state.unsaid.clear();
             let leases = state.served.keys().map(|(lease, epoch)| RunningLease {
                 lease_id: lease.clone().into(),
@@ -218,13 +273,7 @@ impl Shared {
                 node_uuid: self.uuid.to_vec().into(),
                 name: format!("node{}", self.uuid[0]),
                 addresses: vec![format!("192.0.2.{}:7079", self.uuid[0])],
-                inventory: Some(Inventory {
-                    platforms: vec![Platform {
-                        info: Vec::new(),
-                        devices: vec![device; self.devices as usize],
-                    }],
-                    ..Inventory::default()
-                }),
+                inventory: Some(self.inventory()),
                 leases: leases.collect(),
                 ..Hello::default()
             }
@@ -234,6 +283,9 @@ impl Shared {
     }
 
     fn hear(&self, word: ToNode) {
+        if self.state.lock().welcome.is_none() {
+            self.expect_welcome(&word);
+        }
         match word.message {
             Some(to_node::Message::Welcome(welcome)) => self.change(|state| {
                 state.fence = state.fence.max(welcome.epoch);
@@ -241,9 +293,21 @@ impl Shared {
             }),
             Some(to_node::Message::Grant(grant)) => self.change(|state| state.grant(grant)),
             Some(to_node::Message::Withdraw(word)) => self.change(|state| state.withdraw(word)),
+            Some(to_node::Message::Drain(word)) => {
+                self.change(|state| state.draining = Some(word.draining));
+            }
             _ => {}
         }
         self.speak();
+    }
+
+    fn expect_welcome(&self, word: &ToNode) {
+        use to_node::Message::{Alive, Welcome};
+        // Unlike a daemon this node sends heartbeats at once, which are answered.
+        if !matches!(word.message, Some(Welcome(_) | Alive(_))) {
+            let fault = format!("{word:?} before the welcome");
+            self.change(|state| state.faults.push(fault));
+        }
     }
 
     fn say(&self, message: from_node::Message) {
@@ -254,30 +318,34 @@ impl Shared {
     /// Says what it may say.
     fn speak(&self) {
         let speech = *self.speech.borrow();
-        let mut state = self.state.lock();
-        let Some(to_manager) = state.to_manager.clone() else {
+        // What is said is a change as well: who waits until nothing is served looks again.
+        self.change(|state| state.speak(speech));
+    }
+}
+
+impl State {
+    fn speak(&mut self, speech: Speech) {
+        let Some(to_manager) = self.to_manager.clone() else {
             return;
         };
-        for message in std::mem::take(&mut state.unsaid) {
+        for message in std::mem::take(&mut self.unsaid) {
             let may = match &message {
                 from_node::Message::Acknowledged(_) => speech.acknowledges,
                 from_node::Message::Withdrawn(_) => speech.withdraws,
                 _ => true,
             };
-            if may {
-                if let from_node::Message::Withdrawn(of) = &message {
-                    state.served.remove(&(of.lease_id.to_vec(), of.epoch));
-                }
-                let message = Some(message);
-                let _ = to_manager.try_send(FromNode { message });
-            } else {
-                state.unsaid.push(message);
+            if !may {
+                self.unsaid.push(message);
+                continue;
             }
+            if let from_node::Message::Withdrawn(of) = &message {
+                self.served.remove(&(of.lease_id.to_vec(), of.epoch));
+            }
+            let message = Some(message);
+            let _ = to_manager.try_send(FromNode { message });
         }
     }
-}
 
-impl State {
     fn grant(&mut self, grant: Grant) {
         let key = (grant.lease_id.to_vec(), grant.epoch);
         let units = grant.units.iter().map(|of| {

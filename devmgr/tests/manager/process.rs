@@ -9,15 +9,16 @@ use std::time::Duration;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{
-    ConfirmReservation, Granted, LeaseInfo, ListLeasesRequest, ListNodesRequest, NodeInfo,
-    Progress, ReleaseLease, RenewLease, RequestDevices, progress,
+    ConfirmReservation, DrainNodeRequest, Fitting, Granted, LeaseInfo, ListLeasesRequest,
+    ListNodesRequest, NodeInfo, Progress, Refused, ReleaseLease, RenewLease, RequestDevices,
+    considered, progress,
 };
 use causeway_proto::version::WireVersion;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
 /// No wait in these tests is longer: what has not come by then does not come.
-pub(crate) const AT_MOST: Duration = Duration::from_secs(20);
+pub(crate) const AT_MOST: Duration = Duration::from_secs(60);
 
 /// A running manager; killed when dropped.
 pub(crate) struct Manager {
@@ -25,6 +26,7 @@ pub(crate) struct Manager {
     pub(crate) address: SocketAddr,
     store: PathBuf,
     config: PathBuf,
+    log: PathBuf,
     arguments: Vec<String>,
     _folder: tempfile::TempDir,
 }
@@ -47,12 +49,14 @@ impl Manager {
         let path = folder.path().join("manager.toml");
         std::fs::write(&path, config).unwrap();
         let store = folder.path().join("store");
-        let (child, address) = spawn(&store, &path, "127.0.0.1:0", &[]);
+        let log = folder.path().join("log");
+        let (child, address) = spawn(&store, &path, &log, "127.0.0.1:0", &[]);
         Manager {
             child,
             address,
             store,
             config: path,
+            log,
             arguments: Vec::new(),
             _folder: folder,
         }
@@ -62,7 +66,8 @@ impl Manager {
     pub(crate) fn kill_and_restart(&mut self) {
         self.kill();
         let listen = self.address.to_string();
-        (self.child, self.address) = spawn(&self.store, &self.config, &listen, &self.arguments);
+        let (store, config, log) = (&self.store, &self.config, &self.log);
+        (self.child, self.address) = spawn(store, config, log, &listen, &self.arguments);
     }
 
     pub(crate) fn kill(&mut self) {
@@ -72,6 +77,16 @@ impl Manager {
 
     pub(crate) fn store(&self) -> &Path {
         &self.store
+    }
+
+    /// All that it has said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Somebody who says that this is his name, or shows a token.
@@ -88,10 +103,23 @@ impl Drop for Manager {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
     }
 }
 
-fn spawn(store: &Path, config: &Path, listen: &str, arguments: &[String]) -> (Child, SocketAddr) {
+fn spawn(
+    store: &Path,
+    config: &Path,
+    log: &Path,
+    listen: &str,
+    arguments: &[String],
+) -> (Child, SocketAddr) {
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log);
     let mut child = Command::new(env!("CARGO_BIN_EXE_causeway-devmgr"))
         .args(["--listen", listen, "--log", "warn,causeway=debug"])
         .arg("--store")
@@ -100,6 +128,7 @@ fn spawn(store: &Path, config: &Path, listen: &str, arguments: &[String]) -> (Ch
         .arg(config)
         .args(arguments)
         .stdout(Stdio::piped())
+        .stderr(log.unwrap())
         .spawn()
         .unwrap();
     let out = child.stdout.take().unwrap();
@@ -205,6 +234,23 @@ impl Client {
         let request = self.who.request(ListNodesRequest {});
         let list = self.admin.list_nodes(request).await;
         list.unwrap().into_inner().nodes
+    }
+
+    /// No more leases of a node, or leases again.
+    pub(crate) async fn drain(&mut self, node: &str, draining: bool) {
+        let node = node.to_owned();
+        let request = self.who.request(DrainNodeRequest { node, draining });
+        self.admin.drain_node(request).await.unwrap();
+    }
+
+    /// What it would get.
+    pub(crate) async fn considers(&mut self, request: RequestDevices) -> Result<Fitting, Refused> {
+        let request = self.who.request(request);
+        let considered = self.leases.consider(request).await.unwrap();
+        match considered.into_inner().outcome.expect("an outcome") {
+            considered::Outcome::Fitting(fitting) => Ok(fitting),
+            considered::Outcome::Refused(refused) => Err(refused),
+        }
     }
 
     /// Until so many nodes are there.

@@ -7,35 +7,51 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use causeway_proto::control::node_client::NodeClient;
-use causeway_proto::control::{GetInventoryRequest, OpenSessionReply, OpenSessionRequest};
+use causeway_proto::control::{
+    GetInventoryRequest, GetStatusRequest, OpenSessionReply, OpenSessionRequest,
+};
 use causeway_proto::manager::{Granted, LeaseState, RequestDevices, progress};
 use causeway_proto::version::WireVersion;
 use tonic::{Code, Status};
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
-use super::process::{AT_MOST, Client, Manager, request};
+use super::process::{AT_MOST, Client, Manager, channel, request};
+use super::watching::get;
 
 const VERSION: u32 = WireVersion::CURRENT.number() as u32;
 
 /// A daemon; killed when dropped.
-struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     address: SocketAddr,
+    watched_at: SocketAddr,
 }
 
 impl Daemon {
     /// With two devices, of which the second is offered as two.
-    fn start(manager: SocketAddr, folder: &Path) -> Daemon {
+    pub(crate) fn start(manager: SocketAddr, folder: &Path) -> Daemon {
+        Daemon::configured(
+            folder,
+            &format!(
+                "[manager]\naddress = [\"{manager}\"]\n[[shares]]\ndevice = \"0.1\"\ncount = 2\n"
+            ),
+        )
+    }
+
+    /// With two devices of the fake driver, and this in its file.
+    pub(crate) fn configured(folder: &Path, text: &str) -> Daemon {
         let programs = programs();
         let driver = programs.join("libfake_opencl.so");
         let vendors = folder.join("vendors");
         std::fs::create_dir_all(&vendors).unwrap();
         std::fs::write(vendors.join("fake.icd"), driver.to_str().unwrap()).unwrap();
         let config = folder.join("daemon.toml");
-        let shares = "[[shares]]\ndevice = \"0.1\"\ncount = 2\n";
-        std::fs::write(&config, shares).unwrap();
+        std::fs::write(&config, text).unwrap();
         let mut child = Command::new(programs.join("causewayd"))
             .args(["--listen", "127.0.0.1:0", "--spare-workers", "0"])
-            .args(["--manager", &manager.to_string()])
+            .args(["--metrics", "127.0.0.1:0"])
             .arg("--config")
             .arg(&config)
             .env("OCL_ICD_VENDORS", &vendors)
@@ -45,15 +61,46 @@ impl Daemon {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        let out = child.stdout.take().unwrap();
-        BufReader::new(out).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on ");
-        let address = address.unwrap_or_else(|| panic!("no address but {line:?}"));
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut next = |what: &str| -> SocketAddr {
+            let mut line = String::new();
+            out.read_line(&mut line).unwrap();
+            let address = line.trim().strip_prefix(what);
+            let address = address.unwrap_or_else(|| panic!("not {what:?} but {line:?}"));
+            address.parse().unwrap()
+        };
         Daemon {
-            address: address.parse().unwrap(),
+            address: next("listening on "),
+            watched_at: next("metrics on "),
             child,
         }
+    }
+
+    /// Until it says of itself, in each of its ways, whether it is being drained.
+    async fn says_draining(&self, draining: bool) {
+        let begin = Instant::now();
+        while self.is_draining().await != [draining; 3] {
+            assert!(begin.elapsed() < AT_MOST, "{:?}", self.is_draining().await);
+        }
+    }
+
+    /// By its status, by `/healthz`, and by gRPC's health.
+    async fn is_draining(&self) -> [bool; 3] {
+        let channel = channel(self.address).await;
+        let mut node = NodeClient::new(channel.clone());
+        let status = node
+            .get_status(GetStatusRequest {
+                wire_version: VERSION,
+            })
+            .await;
+        let text = get(self.watched_at, "/healthz").await;
+        let mut health = HealthClient::new(channel);
+        let health = health.check(HealthCheckRequest::default()).await;
+        [
+            status.unwrap().into_inner().draining,
+            text.starts_with("HTTP/1.1 503 ") && text.ends_with("it is being drained\n"),
+            health.unwrap().into_inner().status == ServingStatus::NotServing as i32,
+        ]
     }
 
     async fn open(&self, credential: &[u8]) -> Result<OpenSessionReply, Status> {
@@ -84,15 +131,25 @@ impl Drop for Daemon {
 
 /// Where the daemon and the fake driver are, built as this test was.
 fn programs() -> PathBuf {
+    build(&["causewayd", "fake-driver"])
+}
+
+/// The library of programs.
+pub(crate) fn library() -> PathBuf {
+    build(&["causeway-icd"]).join("libcauseway.so")
+}
+
+/// The folder in which these are then.
+fn build(packages: &[&str]) -> PathBuf {
     let manager = PathBuf::from(env!("CARGO_BIN_EXE_causeway-devmgr"));
-    let folder = manager.parent().unwrap().to_owned();
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "-p", "causewayd", "-p", "fake-driver", "--quiet"]);
+    build.args(["build", "--quiet"]);
+    build.args(packages.iter().flat_map(|package| ["-p", package]));
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }
     assert!(build.status().unwrap().success());
-    folder
+    manager.parent().unwrap().to_owned()
 }
 
 async fn lease(client: &mut Client, asked: RequestDevices) -> Granted {
@@ -166,4 +223,28 @@ async fn a_daemon_that_was_killed_gives_its_units_back_at_once() {
     daemon.open(&after.signed_lease).await.unwrap();
     let refused = daemon.open(&before.signed_lease).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_says_that_it_is_being_drained_for_as_long_as_it_is() {
+    let mut manager = Manager::start();
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(manager.address, folder.path());
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    daemon.says_draining(false).await;
+    let node = ann.nodes().await[0].name.clone();
+    ann.drain(&node, true).await;
+    daemon.says_draining(true).await;
+
+    // Whoever of both is started anew, and even if it was resumed while the manager could not say so.
+    drop(daemon);
+    ann.see_nodes(0).await;
+    let daemon = Daemon::start(manager.address, folder.path());
+    daemon.says_draining(true).await;
+    manager.kill_and_restart();
+    let mut ann = manager.user("ann").await;
+    ann.drain(&node, false).await;
+    daemon.says_draining(false).await;
+    lease(&mut ann, request("2")).await;
 }

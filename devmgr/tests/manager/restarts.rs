@@ -1,9 +1,11 @@
 //! The manager is killed and started anew in every phase of a lease; nodes and clients find it as it was.
 
+use std::time::Instant;
+
 use causeway_proto::manager::{RequestDevices, progress};
 
 use super::node::FakeNode;
-use super::process::{Manager, request, waiting};
+use super::process::{AT_MOST, Manager, request, waiting};
 
 #[tokio::test]
 async fn a_lease_goes_on() {
@@ -146,4 +148,28 @@ async fn a_node_that_was_started_anew_has_lost_its_lease() {
     assert_ne!(waited.lease_id, granted.lease_id);
     assert!(ann.renew(&granted.lease_id).await.is_err());
     node.assert_no_fault();
+}
+
+#[tokio::test]
+async fn where_a_node_is_reached_now_is_told_and_kept() {
+    let mut manager = Manager::start();
+    let node = FakeNode::start(manager.address, 1, 2);
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    let before = ann.granted(request("1")).await;
+    assert_eq!(before.nodes[0].addresses, ["192.0.2.1:7079"]);
+    node.moves_to("198.51.100.1:7079");
+    let begin = Instant::now();
+    while ann.nodes().await[0].addresses != ["198.51.100.1:7079"] {
+        assert!(begin.elapsed() < AT_MOST, "it is still where it was");
+    }
+    let after = ann.granted(request("1")).await;
+    assert_eq!(after.nodes[0].addresses, ["198.51.100.1:7079"]);
+    // Leases from before as well; and without the node, who was told of it last.
+    let before = ann.renew(&before.lease_id).await.unwrap();
+    assert_eq!(before.nodes[0].addresses, ["198.51.100.1:7079"]);
+    node.die();
+    manager.kill_and_restart();
+    let mut ann = manager.user("ann").await;
+    assert_eq!(ann.nodes().await[0].addresses, ["198.51.100.1:7079"]);
 }

@@ -1,25 +1,31 @@
 //! Who is not let in, and what others are not shown.
 
+use causeway_devmgr::identity::MOST_TOKENS;
 use causeway_proto::manager::{
-    CreateTokenRequest, DeleteUserRequest, ListNodesRequest, ListQueueRequest, ListUsersRequest,
-    RevokeTokenRequest, User, progress,
+    CreateTokenRequest, DeleteUserRequest, Granted, ListNodesRequest, ListQueueRequest,
+    ListTokensRequest, ListUsersRequest, NodeShare, RefusalCode, RenewLease, RevokeTokenRequest,
+    User, considered, progress,
 };
-use tonic::Code;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
 
 use super::node::FakeNode;
-use super::process::{Client, Manager, Who, request, waiting};
+use super::process::{AT_MOST, Client, Manager, Who, channel, request, waiting};
 
-const AUTHENTICATE: &str = "authenticate = true\n";
+pub(crate) const AUTHENTICATE: &str = "authenticate = true\n";
 
 /// The administrator of a manager that asks for tokens.
-async fn admin(manager: &Manager) -> Client {
+pub(crate) async fn admin(manager: &Manager) -> Client {
     let mut path = manager.store().as_os_str().to_owned();
     path.push(".admin-token");
     let token = std::fs::read_to_string(&path).unwrap();
     manager.client(Who::Token(token.trim().to_owned())).await
 }
 
-async fn user(admin: &mut Client, name: &str, node: bool) -> (String, String) {
+/// A new user's or node's token, and its id.
+pub(crate) async fn user(admin: &mut Client, name: &str, node: bool) -> (String, String) {
     let user = User {
         name: name.to_owned(),
         node,
@@ -136,6 +142,39 @@ async fn a_user_sees_and_administrates_nothing_of_others() {
 }
 
 #[tokio::test]
+async fn who_only_asks_learns_what_devices_but_not_where() {
+    let manager = Manager::configured(AUTHENTICATE);
+    let mut admin = admin(&manager).await;
+    let (node_token, _) = user(&mut admin, "node1", true).await;
+    let _node = FakeNode::start_as(manager.address, 1, 2, Who::Token(node_token));
+    let (ann, _) = user(&mut admin, "ann", false).await;
+    admin.see_nodes(1).await;
+    let mut ann = manager.client(Who::Token(ann)).await;
+    let told = fitting(&mut ann, "2").await;
+    let devices = vec!["fake device".to_owned(); 2];
+    let unplaced = NodeShare {
+        devices: devices.clone(),
+        ..NodeShare::default()
+    };
+    assert_eq!(told, [unplaced]);
+    let told = fitting(&mut admin, "2").await;
+    let [share] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!((share.name.as_str(), share.units.len()), ("node1", 2));
+    assert_eq!(share.devices, devices);
+}
+
+async fn fitting(client: &mut Client, line: &str) -> Vec<NodeShare> {
+    let asked = client.who.request(request(line));
+    let considered = client.leases.consider(asked).await.unwrap();
+    match considered.into_inner().outcome {
+        Some(considered::Outcome::Fitting(fitting)) => fitting.nodes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn a_user_is_no_node() {
     let manager = Manager::configured(AUTHENTICATE);
     let mut admin = admin(&manager).await;
@@ -170,4 +209,124 @@ async fn with_a_user_go_his_leases() {
     assert!(matches!(waits.last().await, progress::Step::Ended(_)));
     node.see("the end", |state| state.served.is_empty()).await;
     assert!(ann.ask(request("1")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_node_is_no_user() {
+    let manager = Manager::configured(AUTHENTICATE);
+    let mut admin = admin(&manager).await;
+    let (token, _) = user(&mut admin, "node1", true).await;
+    let mut node = manager.client(Who::Token(token)).await;
+    let tokens = ListTokensRequest {
+        user: "node1".to_owned(),
+    };
+    let tokens = node.who.request(tokens);
+    for status in [
+        node.ask(request("1")).await.err(),
+        node.renew(&[7; 16]).await.err(),
+        node.admin.list_tokens(tokens).await.err(),
+    ] {
+        assert_eq!(status.expect("denied").code(), Code::PermissionDenied);
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_nobody_elses() {
+    let mut manager = Manager::configured(AUTHENTICATE);
+    let mut admin = admin(&manager).await;
+    let (its, _) = user(&mut admin, "node1", true).await;
+    let (others, _) = user(&mut admin, "node2", true).await;
+    let node = FakeNode::start_as(manager.address, 1, 1, Who::Token(its));
+    admin.see_nodes(1).await;
+    let granted = admin.granted(request("1")).await;
+    for restarts in [false, true] {
+        if restarts {
+            manager.kill_and_restart();
+        }
+        let who = Who::Token(others.clone());
+        let impostor = FakeNode::start_as(manager.address, 1, 1, who);
+        impostor
+            .see("the refusal", |state| state.refused.is_some())
+            .await;
+        let status = impostor.look(|state| state.refused.clone().unwrap());
+        assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+    }
+    let mut admin = self::admin(&manager).await;
+    admin.see_nodes(1).await;
+    admin.renew(&granted.lease_id).await.unwrap();
+    let serves = node.look(|state| state.served.len());
+    assert_eq!(serves, 1);
+    node.assert_no_fault();
+}
+
+/// What a call is told whose message never comes, whichever that would be.
+async fn unsaid(manager: &Manager, who: &Who, path: &'static str) -> Status {
+    let mut caller = Grpc::new(channel(manager.address).await);
+    caller.ready().await.unwrap();
+    let nothing = who.request(tokio_stream::pending());
+    let path = PathAndQuery::from_static(path);
+    let codec = ProstCodec::<RenewLease, Granted>::default();
+    let answer = caller.streaming(nothing, path, codec);
+    let answer = tokio::time::timeout(AT_MOST, answer).await;
+    answer.expect("an answer in time").expect_err("a refusal")
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_before_he_has_said_anything() {
+    let manager = Manager::configured(AUTHENTICATE);
+    let wrong = Who::Token("causeway_0000".to_owned());
+    for who in [Who::Nobody, wrong] {
+        for path in [
+            "/causeway.manager.v1.Leases/Renew",
+            "/causeway.manager.v1.Leases/Request",
+            "/causeway.manager.v1.Admin/CreateToken",
+            "/causeway.manager.v1.Nodes/Join",
+        ] {
+            let status = unsaid(&manager, &who, path).await;
+            assert_eq!(status.code(), Code::Unauthenticated, "{path}: {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_line_is_no_request() {
+    let manager = Manager::start();
+    let mut ann = manager.user("ann").await;
+    let names = (0..200).map(|n| format!(", NAME != \"device number {n}\""));
+    let line = names.fold("1".to_owned(), |line, name| line + &name);
+    match ann.ask(request(&line)).await.unwrap().last().await {
+        progress::Step::Refused(refused) => {
+            assert_eq!(refused.code(), RefusalCode::Malformed, "{refused:?}");
+            assert!(refused.reason.contains("4096"), "{refused:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // And what is longer than any message is not taken at all.
+    let status = ann.ask(request(&line.repeat(8))).await.err().unwrap();
+    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_tokens_and_no_more() {
+    let manager = Manager::configured(AUTHENTICATE);
+    let mut admin = admin(&manager).await;
+    let (token, first) = user(&mut admin, "ann", false).await;
+    let mut ann = manager.client(Who::Token(token)).await;
+    let another = async |ann: &mut Client| {
+        let token = CreateTokenRequest {
+            user: "ann".to_owned(),
+            ..CreateTokenRequest::default()
+        };
+        ann.admin.create_token(ann.who.request(token)).await
+    };
+    for _ in 1..MOST_TOKENS {
+        another(&mut ann).await.unwrap();
+    }
+    for who in [&mut ann, &mut admin] {
+        let status = another(who).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    }
+    let revoke = admin.who.request(RevokeTokenRequest { token_id: first });
+    admin.admin.revoke_token(revoke).await.unwrap();
+    another(&mut admin).await.unwrap();
 }

@@ -1,12 +1,17 @@
 //! What those see who watch machines.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1alpha::ServerReflectionRequest;
+use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1alpha::server_reflection_response::MessageResponse;
 
 use super::node::FakeNode;
 use super::process::{AT_MOST, Manager, channel, request};
@@ -43,6 +48,54 @@ async fn health_and_counts_are_told_to_everyone_and_names_to_nobody() {
     }
     assert!(!metrics.contains("ann") && !metrics.contains("node1"));
     assert!(get(manager.address, "/").await.starts_with("HTTP/1.1 404 "));
+}
+
+#[tokio::test]
+async fn what_nodes_and_leases_use_is_told_as_of_the_last_heartbeat() {
+    let manager = Manager::start();
+    let node = FakeNode::start(manager.address, 1, 2);
+    let mut ann = manager.user("ann").await;
+    ann.see_nodes(1).await;
+    ann.granted(request("1")).await;
+    node.uses(4096, 7);
+    let begin = Instant::now();
+    let lease = loop {
+        let lease = ann.list().await.remove(0);
+        if lease.commands > 0 {
+            break lease;
+        }
+        assert!(begin.elapsed() < AT_MOST, "no heartbeat was heard");
+    };
+    assert_eq!((lease.bytes, lease.commands, lease.sessions), (4096, 7, 1));
+    let metrics = get(manager.address, "/metrics").await;
+    let node = "{node=\"01010101-0101-0101-0101-010101010101\"}";
+    for line in [
+        format!("causeway_manager_node_bytes_total{node} 4096"),
+        format!("causeway_manager_node_commands_total{node} 7"),
+        format!("causeway_manager_node_sessions{node} 1"),
+    ] {
+        assert!(metrics.lines().any(|of| of == line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn reflection_tells_what_is_served() {
+    let manager = Manager::start();
+    let mut client = ServerReflectionClient::new(channel(manager.address).await);
+    let list = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let answers = client.server_reflection_info(tokio_stream::iter([list]));
+    let answer = answers.await.unwrap().into_inner().message().await.unwrap();
+    let Some(MessageResponse::ListServicesResponse(list)) = answer.unwrap().message_response else {
+        panic!("no list");
+    };
+    let mut names: Vec<_> = list.service.into_iter().map(|of| of.name).collect();
+    names.sort();
+    let own = ["Admin", "Leases", "Nodes"].map(|name| format!("causeway.manager.v1.{name}"));
+    assert_eq!(names[..3], own);
+    assert_eq!(names[3..], ["grpc.health.v1.Health"]);
 }
 
 #[tokio::test]

@@ -50,7 +50,10 @@ where
 
 fn take(handshake: &mut Handshake, mut came: &[u8]) -> Result<(), NotSecured> {
     while !came.is_empty() {
-        handshake.read_tls(&mut came)?;
+        // 0: it has ended before it began.
+        if handshake.read_tls(&mut came)? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
         handshake.process_new_packets().map_err(NotSecured::Tls)?;
     }
     Ok(())

@@ -48,10 +48,11 @@ impl Records {
     }
 
     /// Appends what is in `sealed`, and in what came before it, to `into`. Part of a record waits for its rest.
+    /// Says whether more may come: what follows the other end's own end (RFC 8446, 6.1) is not looked at.
     ///
     /// # Errors
     /// `InvalidData` for what the other end has not sealed.
-    pub fn open(&self, mut sealed: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+    pub fn open(&self, mut sealed: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
         let mut connection = self.0.lock();
         loop {
             let state = connection.process_new_packets().map_err(invalid)?;
@@ -64,10 +65,16 @@ impl Records {
                 reader.consume(length);
                 left -= length;
             }
-            if sealed.is_empty() {
-                return Ok(());
+            if state.peer_has_closed() {
+                return Ok(false);
             }
-            connection.read_tls(&mut sealed)?;
+            if sealed.is_empty() {
+                return Ok(true);
+            }
+            // It takes nothing any more after an end; who asked it again would ask for ever.
+            if connection.read_tls(&mut sealed)? == 0 {
+                return Ok(false);
+            }
         }
     }
 
@@ -97,6 +104,7 @@ pub struct Opener {
     sealed: Box<[u8]>,
     plain: Vec<u8>,
     taken: usize,
+    has_ended: bool,
 }
 
 impl Opener {
@@ -106,12 +114,13 @@ impl Opener {
     /// As [`Records::open`], of what came with the handshake.
     pub fn new(records: Arc<Records>) -> io::Result<Opener> {
         let mut plain = Vec::new();
-        records.open(&[], &mut plain)?;
+        let goes_on = records.open(&[], &mut plain)?;
         Ok(Opener {
             records,
             sealed: vec![0; READ_AT_ONCE].into_boxed_slice(),
             plain,
             taken: 0,
+            has_ended: !goes_on,
         })
     }
 
@@ -148,11 +157,15 @@ impl Opener {
         while !self.holds_more() {
             self.taken = 0;
             self.plain.clear();
+            if self.has_ended {
+                break;
+            }
             let got = receive(&mut self.sealed)?;
             if got == 0 {
                 break;
             }
-            self.records.open(&self.sealed[..got], &mut self.plain)?;
+            let goes_on = self.records.open(&self.sealed[..got], &mut self.plain)?;
+            self.has_ended = !goes_on;
         }
         let begin = self.taken;
         self.taken += most.min(self.plain.len() - begin);

@@ -14,6 +14,8 @@ use crate::provider::{VERSIONS, provider};
 
 /// What is spoken inside.
 pub(crate) const HTTP2: &[u8] = b"h2";
+/// What is spoken inside where a server is watched.
+const HTTP1: &[u8] = b"http/1.1";
 
 /// What clients have to show of themselves in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,14 @@ impl ServerTls {
         config.alpn_protocols = vec![HTTP2.to_vec()];
         without_tickets(&mut config);
         Ok(ServerTls(Arc::new(config)))
+    }
+
+    /// The same for HTTP/1.1: a client that speaks both would choose HTTP/2.
+    #[must_use]
+    pub fn over_http1(&self) -> ServerTls {
+        let mut config = ServerConfig::clone(&self.0);
+        config.alpn_protocols = vec![HTTP1.to_vec()];
+        ServerTls(Arc::new(config))
     }
 
     /// The server's end of a conversation that begins.

@@ -70,6 +70,35 @@ fn much_goes_both_ways_at_once() {
 }
 
 #[test]
+fn who_has_taken_leave_and_talks_on_is_not_listened_to() {
+    let certificate = SessionCertificate::generate().unwrap();
+    let server = certificate.server().unwrap().handshake().unwrap();
+    let mut client = pinned(certificate.fingerprint()).unwrap();
+    let (mut near, far) = pair();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let records = complete(server, &far, Instant::now() + LIMIT).unwrap();
+        let stream = TlsStream::new(far, records).unwrap();
+        let mut all = Vec::new();
+        let ended = (&stream).read_to_end(&mut all).is_ok();
+        tell.send((ended, all)).unwrap();
+    });
+    while client.is_handshaking() {
+        client.complete_io(&mut near).unwrap();
+    }
+    client.writer().write_all(b"last").unwrap();
+    client.send_close_notify();
+    while client.wants_write() {
+        client.write_tls(&mut near).unwrap();
+    }
+    // More than anybody reads at once, so that some of it comes by itself.
+    let _ = near.write_all(&[23; 200_000]);
+    let (ended, all) = told.recv_timeout(LIMIT).expect("it reads for ever");
+    assert!(ended);
+    assert_eq!(all, b"last");
+}
+
+#[test]
 fn who_has_another_certificate_is_not_taken_for_the_session() {
     let (own, other) = (
         SessionCertificate::generate().unwrap(),

@@ -4,17 +4,22 @@
 //! - [`parse_listen`], [`is_loopback`]: addresses to listen on;
 //! - [`admission`]: how much at once, in all and of one: connections of a peer, sessions of a user;
 //! - [`logging`]: what is logged and how;
-//! - [`notify`]: readiness, for systemd.
+//! - [`notify`]: readiness, for systemd;
+//! - [`watched`], [`exposition`]: `/healthz` and `/metrics`;
+//! - [`services`]: a port's gRPC services, with health and reflection.
 //!
-//! What it is not: it serves nothing and knows no message. Invariant: nothing here differs between the two
+//! What it is not: it has no service of ours and knows none of our messages. Invariant: nothing here differs between the two
 //! but by an argument.
 #![forbid(unsafe_code)]
 
 mod address;
 pub mod admission;
+pub mod exposition;
 mod file;
 pub mod logging;
 mod notify;
+pub mod services;
+pub mod watched;
 
 pub use address::{BadAddress, is_loopback, parse_listen};
 pub use file::{BadFile, ConfigFile};

@@ -1,13 +1,20 @@
 //! Logs of the daemon's processes and of the device manager: `tracing` to standard error, as text or JSON.
 //!
-//! Workers inherit the settings through their environment, so that one `--log` rules all of a
-//! daemon's processes. Invariant: standard output carries nothing but the `listening on` lines.
+//! Every line of a process that serves one session has the session's names ([`name_process`]). Workers inherit the settings through their environment, so that one `--log` rules all of a
+//! daemon's processes. Invariant: standard output carries nothing but the `listening on` and
+//! `metrics on` lines.
+use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::{BadFile, ConfigFile};
 
@@ -154,11 +161,92 @@ impl Logging {
             .with_env_filter(filter)
             .with_writer(std::io::stderr);
         let result = match self.format {
-            Format::Text => subscriber.with_ansi(false).try_init(),
-            Format::Json => subscriber.json().try_init(),
+            Format::Text => subscriber
+                .with_ansi(false)
+                .map_event_format(|inner| Named {
+                    inner,
+                    add: add_to_text,
+                })
+                .try_init(),
+            Format::Json => subscriber
+                .json()
+                .map_event_format(|inner| Named {
+                    inner,
+                    add: add_to_json,
+                })
+                .try_init(),
         };
         drop(result);
     }
+}
+
+/// A field of every line, and its value.
+type Name = (&'static str, String);
+
+static NAMES: OnceLock<Vec<Name>> = OnceLock::new();
+
+/// From now on every line of this process has these fields, whichever thread writes it. Once in a process: a worker
+/// serves one session.
+pub fn name_process(names: impl IntoIterator<Item = Name>) {
+    NAMES.get_or_init(|| names.into_iter().collect());
+}
+
+/// Lines as `inner` writes them, with the process's names added.
+struct Named<Inner> {
+    inner: Inner,
+    add: fn(&mut String, &[Name]),
+}
+
+impl<S, N, Inner> FormatEvent<S, N> for Named<Inner>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    Inner: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let Some(names) = NAMES.get() else {
+            return self.inner.format_event(context, writer, event);
+        };
+        let mut line = String::new();
+        self.inner
+            .format_event(context, Writer::new(&mut line), event)?;
+        (self.add)(&mut line, names);
+        writer.write_str(&line)
+    }
+}
+
+/// Before the line's end.
+fn add_to_text(line: &mut String, names: &[Name]) {
+    line.truncate(line.trim_end_matches('\n').len());
+    for (name, value) in names {
+        line.push_str(&format!(" {name}={}", value.escape_debug()));
+    }
+    line.push('\n');
+}
+
+/// Among the event's own fields, unless it has one of that name.
+fn add_to_json(line: &mut String, names: &[Name]) {
+    const FIELDS: &str = "\"fields\":{";
+    // The first: what comes before it are a time and a level.
+    let Some(at) = line.find(FIELDS).map(|at| at + FIELDS.len()) else {
+        return;
+    };
+    let mut added = String::new();
+    for (name, value) in names {
+        // A key: quotes inside of texts are escaped.
+        if !line.contains(&format!("\"{name}\":")) {
+            added.push_str(&format!("\"{name}\":{},", serde_json::json!(value)));
+        }
+    }
+    if line[at..].starts_with('}') {
+        added.pop();
+    }
+    line.insert_str(at, &added);
 }
 
 #[cfg(test)]
@@ -180,6 +268,34 @@ mod tests {
             assert_eq!(directives(as_it_is), as_it_is);
         }
         assert!(module_path!().starts_with(OWN_TARGETS));
+    }
+
+    #[test]
+    fn a_process_has_names_that_every_line_tells() {
+        let names = [
+            ("session", "session 01".to_owned()),
+            ("user", "a\"b\nc".to_owned()),
+        ];
+        let mut text = "2026-11-22 INFO x: said n=1\n".to_owned();
+        add_to_text(&mut text, &names);
+        assert_eq!(
+            text,
+            "2026-11-22 INFO x: said n=1 session=session 01 user=a\\\"b\\nc\n"
+        );
+        for (fields, session) in [
+            ("{}", "session 01"),
+            (r#"{"message":"\"session\":"}"#, "session 01"),
+            (r#"{"message":"m","session":"own"}"#, "own"),
+        ] {
+            let mut line = format!(
+                "{{\"timestamp\":\"t\",\"level\":\"INFO\",\"fields\":{fields},\"target\":\"x\"}}\n"
+            );
+            add_to_json(&mut line, &names);
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(line["fields"]["session"], session);
+            assert_eq!(line["fields"]["user"], names[1].1);
+            assert_eq!(line["target"], "x");
+        }
     }
 
     #[test]

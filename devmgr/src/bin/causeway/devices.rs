@@ -1,45 +1,135 @@
-//! `causeway devices`: each node, its devices, the round-trip time, and what is wrong with it.
+//! `causeway devices`: each node, its devices, the round-trip time, and what is wrong with it; where a device manager is
+//! named, the kinds of devices that it gives out, and how many of them are free.
 
 use std::process::ExitCode;
 
 use causeway::config::Settings;
 use causeway_devmgr::report::{self, DeviceReport, NodeReport};
+use causeway_proto::manager::ListKindsRequest;
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::text::{Table, bytes, printable_lines};
 
 /// What `devices` takes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+pub(crate) struct Arguments {}
+
+/// What is shown: nodes, then what the manager has.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Shown {
+    Node(NodeReport),
+    Manager(ManagerReport),
 }
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let settings = Settings::load();
+/// What a device manager gives out.
+#[derive(Debug, Serialize)]
+struct ManagerReport {
+    /// Its `host:port`.
+    manager: String,
+    /// The kinds of devices that its nodes have.
+    kinds: Vec<KindReport>,
+}
+
+/// Devices that are alike; a share counts as one.
+#[derive(Debug, Serialize)]
+struct KindReport {
+    /// `CL_DEVICE_NAME`.
+    name: String,
+    /// `GPU`, `CPU`, …
+    kind: String,
+    /// Of one.
+    memory_bytes: u64,
+    /// How many there are.
+    count: u32,
+    /// How many of them nobody has.
+    free: u32,
+}
+
+pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
+    let settings = context.settings();
+    let manager = manager(&settings);
     for problem in &settings.problems {
         eprintln!("causeway devices: {problem}");
     }
-    let nodes = report::nodes(&settings);
-    if arguments.json {
-        match serde_json::to_string_pretty(&nodes) {
-            Ok(text) => println!("{text}"),
-            Err(error) => eprintln!("causeway devices: {error}"),
+    let mut nodes = report::nodes(&settings);
+    let mut has_all = settings.problems.is_empty();
+    match report::leased(settings) {
+        Ok(leased) => nodes.extend(leased),
+        Err(error) => {
+            has_all = false;
+            context.fail("devices", &Failure::new(format!("nothing from the device manager: {error}")));
         }
-    } else if nodes.is_empty() {
-        println!(
-            "No server is configured. Write servers.toml, or set CAUSEWAY_SERVERS=host[:port],…"
-        );
-    } else {
-        nodes.iter().for_each(print);
     }
-    let well_configured = settings.problems.is_empty();
-    if well_configured && nodes.iter().all(|node| node.problems.is_empty()) {
-        ExitCode::SUCCESS
+    has_all &= nodes.iter().all(|node| node.problems.is_empty());
+    let mut shown: Vec<Shown> = nodes.into_iter().map(Shown::Node).collect();
+    if let Some(manager) = manager {
+        match kinds(context) {
+            Ok(kinds) => shown.push(Shown::Manager(ManagerReport { manager, kinds })),
+            Err(failure) => {
+                has_all = false;
+                context.fail("devices", &failure);
+            }
+        }
+    }
+    context.print(&shown, |shown| text(shown))?;
+    if has_all {
+        Ok(ExitCode::SUCCESS)
     } else {
-        ExitCode::FAILURE
+        Ok(ExitCode::FAILURE)
     }
 }
 
-fn print(node: &NodeReport) {
+fn manager(settings: &Settings) -> Option<String> {
+    let manager = settings.manager.as_ref()?;
+    Some(manager.address.to_string())
+}
+
+fn kinds(context: &Context) -> Result<Vec<KindReport>, Failure> {
+    let list = context.with_manager(async |manager| {
+        let request = manager.request(ListKindsRequest {});
+        manager.hear(manager.leases().list_kinds(request)).await
+    })?;
+    let kinds = list.kinds.into_iter().map(|of| KindReport {
+        name: of.name,
+        kind: of.r#type,
+        memory_bytes: of.memory,
+        count: of.count,
+        free: of.free,
+    });
+    Ok(kinds.collect())
+}
+
+fn text(shown: &[Shown]) -> String {
+    if shown.is_empty() {
+        return "No server is configured. Write servers.toml, or set CAUSEWAY_SERVERS=host[:port],…\n".to_owned();
+    }
+    let text = |shown: &Shown| match shown {
+        Shown::Node(node) => node_text(node),
+        Shown::Manager(manager) => manager_text(manager),
+    };
+    shown.iter().map(text).collect()
+}
+
+fn manager_text(of: &ManagerReport) -> String {
+    if of.kinds.is_empty() {
+        return format!("The device manager at {} has no devices now.\n", of.manager);
+    }
+    let mut table = Table::new(["THERE", "FREE", "TYPE", "MEMORY", "DEVICE"]);
+    for kind in &of.kinds {
+        let (there, free) = (kind.count.to_string(), kind.free.to_string());
+        let memory = bytes(kind.memory_bytes);
+        table.row([there, free, kind.kind.clone(), memory, kind.name.clone()]);
+    }
+    format!(
+        "The device manager at {} gives out (causeway run --request '1, TYPE=…' -- PROGRAM):\n{table}",
+        of.manager
+    )
+}
+
+fn node_text(node: &NodeReport) -> String {
     let version = node
         .daemon_version
         .as_deref()
@@ -54,31 +144,32 @@ fn print(node: &NodeReport) {
     } else {
         format!(" ({})", node.address)
     };
-    println!("{}{named}{version}{time}", node.name);
+    let mut lines = vec![format!("{}{named}{version}{time}", node.name)];
+    if let Some(lease) = &node.lease {
+        lines.push(format!("  leased of the device manager: {lease}"));
+    }
     if !node.also_at.is_empty() {
-        println!("  the same daemon as {}", node.also_at.join(", "));
+        lines.push(format!("  the same daemon as {}", node.also_at.join(", ")));
     }
-    for device in &node.devices {
-        print_device(device);
-    }
-    for remark in &node.remarks {
-        println!("  remark: {remark}");
-    }
-    for problem in &node.problems {
-        println!("  problem: {problem}");
-    }
+    lines.extend(node.devices.iter().map(device_text));
+    let remarks = node.remarks.iter();
+    lines.extend(remarks.map(|remark| format!("  remark: {remark}")));
+    let problems = node.problems.iter();
+    lines.extend(problems.map(|problem| format!("  problem: {problem}")));
+    printable_lines(&lines.join("\n")) + "\n"
 }
 
-fn print_device(device: &DeviceReport) {
-    println!("  {}  {}", device.kind, device.name);
-    println!(
-        "       {} units, {:.1} GiB; {}, driver {}, of {}",
+fn device_text(device: &DeviceReport) -> String {
+    format!(
+        "  {}  {}\n       {} units, {:.1} GiB; {}, driver {}, of {}",
+        device.kind,
+        device.name,
         device.compute_units,
         device.memory_bytes as f64 / f64::from(1 << 30),
         device.version,
         device.driver,
         device.platform,
-    );
+    )
 }
 
 fn milliseconds(us: u64) -> String {

@@ -1,29 +1,45 @@
 //! `causeway doctor`: what stands between a program and its devices; for each finding a cure.
 //!
-//! Checks go the way a call goes: the process's environment, the loader, the `.icd` file, the
-//! library, the configuration, the network, the daemon's version, the node's own OpenCL.
+//! Checks go the way a call goes:
+//! - [`local`]: the process's environment, the loader, the `.icd` file, the library, the configuration;
+//! - [`secrets`]: files of certificates, keys and tokens;
+//! - [`nodes`]: the network, the daemon's version, the node's own OpenCL;
+//! - [`manager`]: the device manager, as whom it knows the user, its clock, his leases; [`reach`]: its nodes, from here.
+//!
+//! Invariant: nothing is changed, no lease is taken, and nothing of a secret is printed.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+mod local;
+mod manager;
+mod nodes;
+mod reach;
+mod secrets;
 
-use causeway::config::Settings;
-use causeway_devmgr::{environment, installation, report};
+use std::process::ExitCode;
+
 use serde::Serialize;
+
+use crate::context::Context;
+use crate::failure::Outcome;
 
 /// What `doctor` takes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+pub(crate) struct Arguments {}
+
+/// What a check comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    /// It works, but look.
+    Note,
+    Problem,
 }
 
 /// One check's outcome.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 struct Finding {
     check: &'static str,
-    /// `ok`, `note` (works, but look) or `problem`.
-    verdict: &'static str,
+    verdict: Verdict,
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     cure: Option<String>,
@@ -33,7 +49,7 @@ impl Finding {
     fn ok(check: &'static str, found: impl Into<String>) -> Finding {
         Finding {
             check,
-            verdict: "ok",
+            verdict: Verdict::Ok,
             found: found.into(),
             cure: None,
         }
@@ -42,7 +58,7 @@ impl Finding {
     fn note(check: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Finding {
         Finding {
             check,
-            verdict: "note",
+            verdict: Verdict::Note,
             found: found.into(),
             cure: Some(cure.into()),
         }
@@ -51,264 +67,46 @@ impl Finding {
     fn problem(check: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Finding {
         Finding {
             check,
-            verdict: "problem",
+            verdict: Verdict::Problem,
             found: found.into(),
             cure: Some(cure.into()),
         }
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let settings = Settings::load();
-    let mut findings = vec![guard(), loader()];
-    findings.push(icd_file());
-    findings.push(library());
-    findings.extend(configuration(&settings));
-    findings.extend(nodes(&settings));
-    if arguments.json {
-        match serde_json::to_string_pretty(&findings) {
-            Ok(text) => println!("{text}"),
-            Err(error) => eprintln!("causeway doctor: {error}"),
-        }
-    } else {
-        findings.iter().for_each(print);
-    }
-    let healthy = findings.iter().all(|finding| finding.verdict != "problem");
-    if healthy {
+pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
+    let settings = context.settings();
+    let mut findings = vec![
+        local::guard(),
+        local::loader(),
+        local::icd_file(),
+        local::library(),
+    ];
+    findings.extend(local::configuration(&settings));
+    findings.extend(secrets::secrets(&settings));
+    findings.extend(nodes::nodes(&settings));
+    findings.extend(manager::manager(context, &settings));
+    context.print(&findings, |findings| findings.iter().map(text).collect())?;
+    let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Problem);
+    Ok(if healthy {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    }
-}
-
-fn print(finding: &Finding) {
-    println!("{:8} {}: {}", finding.verdict, finding.check, finding.found);
-    if let Some(cure) = &finding.cure {
-        println!("         → {cure}");
-    }
-}
-
-fn guard() -> Finding {
-    let name = causeway_proto::RECURSION_GUARD;
-    if std::env::var_os(name).is_some() {
-        Finding::problem(
-            "environment",
-            format!(
-                "{name} is set, which hides Causeway's platform (it marks a daemon's own processes)"
-            ),
-            format!("unset {name}"),
-        )
-    } else {
-        Finding::ok("environment", "nothing hides the platform")
-    }
-}
-
-fn loader() -> Finding {
-    match loader_path() {
-        Some(path) => Finding::ok("OpenCL loader", path.display().to_string()),
-        None => Finding::problem(
-            "OpenCL loader",
-            "no libOpenCL.so.1 is known to the system's linker",
-            "apt install ocl-icd-libopencl1, or put Causeway's own libOpenCL.so.1 on LD_LIBRARY_PATH",
-        ),
-    }
-}
-
-fn loader_path() -> Option<PathBuf> {
-    let from_variable = std::env::var_os("LD_LIBRARY_PATH").and_then(|folders| {
-        std::env::split_paths(&folders)
-            .map(|folder| folder.join("libOpenCL.so.1"))
-            .find(|path| path.exists())
-    });
-    from_variable.or_else(|| {
-        let ldconfig = ["ldconfig", "/sbin/ldconfig"]
-            .iter()
-            .find_map(|name| Command::new(name).arg("-p").output().ok())?;
-        let text = String::from_utf8_lossy(&ldconfig.stdout).into_owned();
-        let line = text
-            .lines()
-            .find(|line| line.trim_start().starts_with("libOpenCL.so.1 "))?;
-        line.split("=> ").nth(1).map(PathBuf::from)
     })
 }
 
-fn icd_file() -> Finding {
-    const CHECK: &str = ".icd file";
-    let folder = environment::vendors_folder();
-    let cure = || {
-        let library = installation::library().map_or("/path/to/libcauseway.so".to_owned(), |p| {
-            p.display().to_string()
-        });
-        format!(
-            "echo {library} > {}/causeway.icd, or start programs by `causeway run`",
-            folder.display()
-        )
+fn text(finding: &Finding) -> String {
+    let Finding {
+        check,
+        verdict,
+        found,
+        cure,
+    } = finding;
+    let verdict = match verdict {
+        Verdict::Ok => "ok",
+        Verdict::Note => "note",
+        Verdict::Problem => "problem",
     };
-    let files = match environment::system_icd_files() {
-        Ok(files) => files,
-        Err(error) => {
-            return Finding::problem(CHECK, format!("{}: {error}", folder.display()), cure());
-        }
-    };
-    let ours: Vec<(PathBuf, String)> = files
-        .into_iter()
-        .filter_map(|file| {
-            let text = std::fs::read_to_string(&file).ok()?;
-            let named = text.lines().next()?.trim().to_owned();
-            is_library(&named).then_some((file, named))
-        })
-        .collect();
-    match ours.as_slice() {
-        [] => match std::env::var_os("OCL_ICD_VENDORS") {
-            Some(value) if Path::new(&value).is_file() && is_library(&value.to_string_lossy()) => {
-                Finding::ok(CHECK, format!("OCL_ICD_VENDORS={}", value.display()))
-            }
-            // The folder that the variable hides may well name the library.
-            Some(value) if !value.is_empty() => Finding::problem(
-                CHECK,
-                format!(
-                    "OCL_ICD_VENDORS={} hides Causeway: loaders look there only",
-                    value.display()
-                ),
-                "unset OCL_ICD_VENDORS, or start programs by `causeway run`",
-            ),
-            _ => Finding::note(
-                CHECK,
-                format!("no file in {} names libcauseway.so", folder.display()),
-                cure(),
-            ),
-        },
-        [(file, named)] if named.starts_with('/') && !Path::new(named).is_file() => {
-            Finding::problem(
-                CHECK,
-                format!("{} names {named}, which does not exist", file.display()),
-                cure(),
-            )
-        }
-        [(file, named)] if !named.starts_with('/') => Finding::note(
-            CHECK,
-            format!(
-                "{} names {named} without a folder: found only where the system's linker looks",
-                file.display()
-            ),
-            cure(),
-        ),
-        [(file, named)] => Finding::ok(CHECK, format!("{} names {named}", file.display())),
-        [_, .., (last, _)] => Finding::problem(
-            CHECK,
-            format!(
-                "{} files in {} name libcauseway.so, so programs see its platform more than once",
-                ours.len(),
-                folder.display()
-            ),
-            format!("keep one: rm {}", last.display()),
-        ),
-    }
-}
-
-fn is_library(path: &str) -> bool {
-    path.contains("libcauseway")
-}
-
-fn library() -> Finding {
-    match installation::library() {
-        Ok(path) => Finding::ok("library", path.display().to_string()),
-        Err(error) => Finding::problem(
-            "library",
-            error.to_string(),
-            "install it, or set CAUSEWAY_LIBRARY",
-        ),
-    }
-}
-
-fn configuration(settings: &Settings) -> Vec<Finding> {
-    const CHECK: &str = "configuration";
-    let mut findings: Vec<Finding> = settings
-        .problems
-        .iter()
-        .map(|problem| {
-            let cure = if settings.servers.is_empty() {
-                "correct it; until then there is no server"
-            } else {
-                "correct it; the other servers are used"
-            };
-            Finding::problem(CHECK, problem.to_string(), cure)
-        })
-        .collect();
-    findings.push(if settings.servers.is_empty() {
-        Finding::note(
-            CHECK,
-            "no server is configured",
-            "set CAUSEWAY_SERVERS=host[:port],… or write ~/.config/causeway/servers.toml",
-        )
-    } else {
-        let servers: Vec<String> = settings
-            .servers
-            .iter()
-            .map(|server| server.address.to_string())
-            .collect();
-        Finding::ok(CHECK, format!("servers: {}", servers.join(", ")))
-    });
-    findings
-}
-
-fn nodes(settings: &Settings) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for node in report::nodes(settings) {
-        if let Some(version) = &node.daemon_version {
-            let ours = env!("CARGO_PKG_VERSION");
-            let found = format!(
-                "{} answers, causewayd {version}, devices: {}",
-                node.address,
-                node.devices.len()
-            );
-            if !node.also_at.is_empty() {
-                findings.push(Finding::note(
-                    "node",
-                    format!(
-                        "{} and {} are the same daemon, which is used once",
-                        node.address,
-                        node.also_at.join(", ")
-                    ),
-                    "name it once; another daemon on that machine needs a port of its own",
-                ));
-            }
-            findings.push(if version == ours {
-                Finding::ok("node", found)
-            } else {
-                Finding::note(
-                    "node",
-                    found,
-                    format!("this side is {ours}; the wire agrees, but keep both the same"),
-                )
-            });
-            findings.extend(node.remarks.into_iter().map(|remark| {
-                Finding::note(
-                    "node's sandbox",
-                    format!("{}: {remark}", node.address),
-                    "SECURITY.md says what that means; on the node, see [sandbox] in daemon.toml",
-                )
-            }));
-            findings.extend(node.problems.into_iter().map(|problem| {
-                Finding::problem(
-                    "node's own OpenCL",
-                    format!("{}: {problem}", node.address),
-                    "on the node, run clinfo -l and install its driver",
-                )
-            }));
-        } else {
-            let address = &node.address;
-            findings.extend(node.problems.into_iter().map(|problem| {
-                Finding::problem(
-                    "node",
-                    problem,
-                    format!(
-                        "start causewayd there, check the address, and let the firewall pass {address}; \
-                         a daemon listens on loopback only, unless --listen or an SSH tunnel leads further"
-                    ),
-                )
-            }));
-        }
-    }
-    findings
+    let cure = cure.as_ref().map(|cure| format!("         → {cure}\n"));
+    format!("{verdict:8} {check}: {found}\n{}", cure.unwrap_or_default())
 }

@@ -1,20 +1,30 @@
 //! `causeway run -- PROGRAM…`: the program sees Causeway's platform, without having been changed.
 //!
-//! With nothing configured, a private daemon over this machine's own OpenCL runs for as long as the
-//! program does; a configuration of which no entry can be used is an error. The program's exit code is the tool's; signals of the terminal go to the program, and the
-//! tool ends after it.
+//! Where devices of a device manager are asked for, they are leased first; program and children work with that lease
+//! (`CAUSEWAY_LEASE`), which is kept as long as the program runs and given back then. With nothing configured, a
+//! private daemon over this machine's own OpenCL runs for as long as the program does; a configuration of which no
+//! entry can be used is an error. The tool ends as the program does: with its code, or by its signal.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
 
-use causeway::config::Settings;
+use causeway::config::{FILE_VARIABLES, Settings, TlsSettings};
 use causeway_devmgr::environment::Vendors;
 use causeway_devmgr::installation;
 use causeway_devmgr::private_daemon::PrivateDaemon;
-use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
+use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::connection::block_on;
+use crate::context::Context;
+use crate::failure::{Failure, Outcome, USAGE};
+use crate::held::Held;
+use crate::json::Step;
+use crate::progress::Progress;
+use crate::signals::{self, Came, end_as, end_by};
+use crate::wish::{Terms, Wish};
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -24,7 +34,16 @@ pub(crate) struct Arguments {
     with_local: bool,
     /// Use these servers (host:port, separated by commas) instead of the configured ones
     #[arg(long, value_name = "LIST")]
-    servers: Option<String>,
+    servers: Option<OsString>,
+    /// Lease these devices of the device manager first, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB' (as
+    /// CAUSEWAY_REQUEST)
+    #[arg(long, value_name = "DEVICES", help_heading = "Device manager")]
+    request: Option<String>,
+    /// Wait for the devices, in the fair queue
+    #[arg(long, help_heading = "Device manager")]
+    wait: bool,
+    #[command(flatten, next_help_heading = "Device manager")]
+    terms: Terms,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -35,73 +54,229 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
-/// What a shell answers when a program cannot be started.
-const NOT_STARTED: u8 = 127;
+/// The tool itself has failed: as `env`, `timeout` and others say it, and the next two.
+const FAILED: u8 = 125;
+/// The program is there, and cannot be started.
+const NOT_STARTED: u8 = 126;
+/// There is no such program.
+const NOT_FOUND: u8 = 127;
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    match start(arguments) {
-        Ok(status) => exit_code(status),
-        Err(message) => {
-            eprintln!("causeway run: {message}");
-            ExitCode::from(NOT_STARTED)
-        }
+/// What to do where nothing is asked for.
+const ASK: &str =
+    "--request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good";
+
+/// How it ended.
+enum End {
+    Program(ExitStatus),
+    /// The tool was told to end before there was a program.
+    Signal(i32),
+}
+
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
+    match start(arguments, context)? {
+        End::Program(status) => Ok(end_as(status)),
+        End::Signal(number) => Ok(end_by(number)),
     }
 }
 
-fn start(arguments: &Arguments) -> Result<ExitStatus, String> {
-    let library = installation::library().map_err(|error| error.to_string())?;
-    let vendors = Vendors::new(&library, arguments.with_local)
-        .map_err(|error| format!("the folder of .icd files cannot be made: {error}"))?;
+fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
+    if let Some(option) = arguments.command[0].to_str().filter(|word| word.starts_with('-')) {
+        let failure = Failure::new(format!("there is no option {option}"));
+        return Err(failure.code(USAGE).cure(format!("causeway run --help names them; a program of that name is ./{option}")));
+    }
+    let failed = |error: &dyn std::error::Error| Failure::new(error.to_string()).code(FAILED);
+    let library = installation::library().map_err(|error| failed(&error))?;
+    let settings = settings(arguments, context);
+    let wish = wish(arguments, &settings)?;
+    let vendors = Vendors::new(&library, arguments.with_local).map_err(|error| {
+        Failure::new(format!("the folder of .icd files cannot be made: {error}")).code(FAILED)
+    })?;
     let mut command = Command::new(&arguments.command[0]);
     command
         .args(&arguments.command[1..])
-        .env("OCL_ICD_VENDORS", vendors.path());
-    // A Khronos loader would add what this names.
-    command.env_remove("OCL_ICD_FILENAMES");
-    let private = private_daemon(arguments)?;
-    if let Some(servers) = private
-        .as_ref()
-        .map(PrivateDaemon::address)
-        .or(arguments.servers.as_deref())
-    {
+        .envs(context.variables())
+        .envs(whole_paths(context))
+        .env("OCL_ICD_VENDORS", vendors.path())
+        // A Khronos loader would add what this names.
+        .env_remove("OCL_ICD_FILENAMES");
+    if let Some(servers) = &arguments.servers {
         command.env("CAUSEWAY_SERVERS", servers);
     }
-    // Before the program starts, so that no signal finds the tool without its handlers.
-    let signals =
-        Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(|error| error.to_string())?;
-    let name = arguments.command[0].display();
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("{name} cannot be started: {error}"))?;
-    pass_on(signals, &child);
-    child
-        .wait()
-        .map_err(|error| format!("{name} cannot be waited for: {error}"))
-}
-
-// Ctrl-C reaches the program by itself, as one of the terminal's foreground group; the tool only has to
-// stay until the program has ended. What is sent to the tool alone is passed on.
-fn pass_on(mut signals: Signals, child: &Child) {
-    let program = Pid::from_child(child);
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            let passed = match signal {
-                SIGTERM => Signal::TERM,
-                SIGHUP => Signal::HUP,
-                _ => continue,
-            };
-            // It may have ended in between.
-            let _ = kill_process(program, passed);
+    // Its end is this function's.
+    let _private = match &wish {
+        Some(_) => None,
+        None => private_daemon(&settings, &vendors, &mut command)?,
+    };
+    // Before anything is asked for, so that no signal leaves it behind.
+    let signals = signals::listen().map_err(|error| failed(&error))?;
+    block_on(async {
+        match wish {
+            None => attend(command, None, signals, Progress::new(context.json())).await,
+            Some(wish) => lease(arguments, context, &settings, &wish, command, signals).await,
         }
-    });
+    })
+    .map_err(|failure| failure.or_code(FAILED))
 }
 
-fn private_daemon(arguments: &Arguments) -> Result<Option<PrivateDaemon>, String> {
-    if arguments.servers.is_some() {
-        return Ok(None);
+/// The files that options and environment name, as the program will find them wherever it goes.
+fn whole_paths(context: &Context) -> Vec<(&'static str, PathBuf)> {
+    let mut said: HashMap<_, _> = context.variables().into_iter().collect();
+    let named = FILE_VARIABLES.into_iter().filter_map(|name| {
+        let value = said.remove(name).or_else(|| std::env::var_os(name))?;
+        let is_relative = !value.is_empty() && Path::new(&value).is_relative();
+        // Where there is no working directory, it is left as it was said.
+        let whole = is_relative.then(|| std::path::absolute(&value).ok())??;
+        Some((name, whole))
+    });
+    named.collect()
+}
+
+fn settings(arguments: &Arguments, context: &Context) -> Settings {
+    let mut variables = context.variables();
+    variables.extend(arguments.servers.clone().map(|servers| ("CAUSEWAY_SERVERS", servers)));
+    Settings::load_with(&variables)
+}
+
+fn wish(arguments: &Arguments, settings: &Settings) -> Result<Option<Wish>, Failure> {
+    let wish = Wish::of(arguments.request.as_deref(), &arguments.terms, settings)?;
+    // Those of a lease that somebody else holds need not be waited for.
+    let has_none = wish.is_none() && settings.lease.is_none();
+    if has_none && (arguments.wait || arguments.terms.are_given()) {
+        for problem in &settings.problems {
+            eprintln!("causeway run: {problem}");
+        }
+        let failure = Failure::new("--wait, --priority and --time-limit are about devices of a device manager, and none are asked for");
+        return Err(failure.code(FAILED).cure(ASK));
     }
-    let settings = Settings::load();
-    if !settings.servers.is_empty() {
+    Ok(wish)
+}
+
+/// Leases devices, runs the program with them, gives them back.
+async fn lease(
+    arguments: &Arguments,
+    context: &Context,
+    settings: &Settings,
+    wish: &Wish,
+    mut command: Command,
+    mut signals: mpsc::UnboundedReceiver<Came>,
+) -> Result<End, Failure> {
+    let program = Path::new(&arguments.command[0]).file_name();
+    let program = program.unwrap_or(&arguments.command[0]).to_string_lossy();
+    let mut request = wish.message(&program);
+    request.wait = arguments.wait;
+    let mut progress = Progress::new(context.json());
+    let mut held = Held::new(context);
+    let signal = tokio::select! {
+        acquired = held.acquire(request, &mut progress) => acquired.map(|()| None)?,
+        Some(came) = signals.recv() => Some(came),
+    };
+    if let Some(came) = signal {
+        give_back(&mut held, &mut progress).await;
+        return Ok(End::Signal(came.number));
+    }
+    command.env("CAUSEWAY_LEASE", held.id());
+    // Also where the request itself has said who the manager is.
+    if let Some(manager) = &settings.manager {
+        command.env("CAUSEWAY_MANAGER", manager.address.to_string());
+    }
+    attend(command, Some(held), signals, progress).await
+}
+
+/// Runs the program to its end; passes signals on, keeps the lease and gives it back.
+async fn attend(
+    mut command: Command,
+    mut held: Option<Held<'_>>,
+    mut signals: mpsc::UnboundedReceiver<Came>,
+    mut progress: Progress,
+) -> Result<End, Failure> {
+    // Ctrl-C before there was a program has reached nobody else.
+    let end = match signals.try_recv() {
+        Ok(came) => Ok(End::Signal(came.number)),
+        Err(_) => match spawn(&mut command) {
+            Ok(child) => watch(child, held.as_mut(), &mut signals, &mut progress)
+                .await
+                .map(End::Program),
+            Err(failure) => Err(failure),
+        },
+    };
+    if let Some(held) = &mut held {
+        give_back(held, &mut progress).await;
+    }
+    end
+}
+
+fn spawn(command: &mut Command) -> Result<Child, Failure> {
+    command.spawn().map_err(|error| {
+        let name = command.get_program().display().to_string();
+        let code = match error.kind() {
+            std::io::ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_STARTED,
+        };
+        Failure::new(format!("{name} cannot be started: {error}")).code(code)
+    })
+}
+
+async fn watch(
+    mut child: Child,
+    mut held: Option<&mut Held<'_>>,
+    signals: &mut mpsc::UnboundedReceiver<Came>,
+    progress: &mut Progress,
+) -> Result<ExitStatus, Failure> {
+    let program = Pid::from_child(&child);
+    let mut ended = end_of(program)?;
+    loop {
+        let over = async {
+            match &mut held {
+                Some(held) => held.keep().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = &mut ended => break,
+            Some(came) = signals.recv() => {
+                if let Some(signal) = came.signal().filter(|_| !came.is_the_terminals) {
+                    // It has not been reaped, so this is nobody else's number.
+                    let _ = kill_process(program, signal);
+                }
+            }
+            reason = over => {
+                progress.say(Step::Over { reason });
+                held = None;
+            }
+        }
+    }
+    let status = child.wait();
+    status.map_err(|error| Failure::new(format!("the program cannot be waited for: {error}")))
+}
+
+/// Tells when the program has ended, without reaping it.
+fn end_of(program: Pid) -> Result<oneshot::Receiver<()>, Failure> {
+    let (tell, told) = oneshot::channel();
+    let wait = move || {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(program), options) {}
+        // Whoever asked may have given up.
+        let _ = tell.send(());
+    };
+    let thread = std::thread::Builder::new().name("program".to_owned());
+    let started = thread.spawn(wait);
+    started.map_err(|error| Failure::new(error.to_string()))?;
+    Ok(told)
+}
+
+async fn give_back(held: &mut Held<'_>, progress: &mut Progress) {
+    progress.end_line();
+    if let Err(failure) = held.give_back().await {
+        eprintln!("causeway run: the lease is not given back, so it has to run out: {failure}");
+    }
+}
+
+fn private_daemon(
+    settings: &Settings,
+    vendors: &Vendors,
+    command: &mut Command,
+) -> Result<Option<PrivateDaemon>, Failure> {
+    if !settings.servers.is_empty() || settings.lease.is_some() {
         return Ok(None);
     }
     // Who names servers and mistypes them all does not want this machine's devices in their place.
@@ -109,20 +284,30 @@ fn private_daemon(arguments: &Arguments) -> Result<Option<PrivateDaemon>, String
         for problem in &settings.problems {
             eprintln!("causeway run: {problem}");
         }
-        return Err("the configuration names no server that can be used".to_owned());
+        let failure = Failure::new("the configuration cannot be used");
+        return Err(failure.code(FAILED));
     }
-    let path = installation::daemon().map_err(|error| error.to_string())?;
-    let daemon = PrivateDaemon::start(&path).map_err(|error| error.to_string())?;
+    if let Some(manager) = &settings.manager {
+        let failure = Failure::new(format!(
+            "no devices are asked for of the device manager at {}",
+            manager.address
+        ));
+        return Err(failure.code(FAILED).cure(ASK));
+    }
+    let failed = |error: &dyn std::error::Error| Failure::new(error.to_string()).code(FAILED);
+    let path = installation::daemon().map_err(|error| failed(&error))?;
+    let daemon = PrivateDaemon::start(&path).map_err(|error| failed(&error))?;
     eprintln!(
         "causeway run: no server is configured; using this machine's own devices through {}",
         daemon.address()
     );
+    command.env("CAUSEWAY_SERVERS", daemon.address());
+    if settings.tls != TlsSettings::default() {
+        // It is on this machine, for this program, and in the clear.
+        for name in FILE_VARIABLES {
+            command.env_remove(name);
+        }
+        command.env("CAUSEWAY_CONFIG", vendors.no_settings().map_err(|error| failed(&error))?);
+    }
     Ok(Some(daemon))
-}
-
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

@@ -4,15 +4,53 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::holding::{PartState, Phase};
 use super::super::manager::Standing;
+use super::super::nodes::Node;
 use super::*;
 use crate::inventory::{Level, Manner, Unit};
 use crate::policy::Subject;
 
 impl World {
+    /// What is said of a request beforehand is what comes of it if it is made at once and does not wait.
+    pub(super) fn check_considered(&self, new: &NewRequest) {
+        let mut manager = self.manager.clone();
+        manager.handle(self.time, Event::Tick);
+        let considered = manager.consider(new.clone());
+        let at_once = NewRequest {
+            wait: false,
+            ..new.clone()
+        };
+        let step = manager.handle(self.time, Event::Request(at_once));
+        let answer = step.actions.iter().find_map(|action| match action {
+            Action::Tell { lease, outcome } if *lease == new.lease => Some(outcome),
+            _ => None,
+        });
+        match (considered, answer) {
+            (Ok(mut units), Some(Outcome::Offered)) => {
+                let grants = step.actions.iter().filter_map(|action| match action {
+                    Action::Grant(grant) if grant.lease == new.lease => Some(grant),
+                    _ => None,
+                });
+                let offered =
+                    grants.flat_map(|of| of.units.iter().map(|unit| (of.node, unit.unit)));
+                let mut offered: Vec<_> = offered.collect();
+                offered.sort_unstable();
+                units.sort_unstable();
+                assert_eq!(units, offered);
+            }
+            (Err(why), Some(Outcome::Refused(said))) => assert_eq!(why, *said),
+            // Nodes that have not come yet may have what fits; and what is just being given back is worth a moment.
+            (Err(_), Some(Outcome::Waiting { .. })) => {
+                assert!(manager.settling || !manager.ending.is_empty());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// No unit in two leases: in the manager's books, in the clients' eyes, and on the nodes (which check
     /// each grant). Quotas are kept; the books agree with themselves and the store.
     pub(super) fn check(&self) {
         self.check_units();
+        self.check_hopeless();
         self.check_clients();
         self.check_quotas();
         self.check_store();
@@ -63,6 +101,25 @@ impl World {
                 }
                 Standing::Granted(epoch) => assert!(!self.manager.grants[epoch].is_ending()),
             }
+        }
+    }
+
+    /// Who waits for devices that nobody knows does so for a bounded time, and stands for nobody.
+    fn check_hopeless(&self) {
+        let manager = &self.manager;
+        for (place, until) in &manager.hopeless {
+            let waiting = manager.queue.get(*place).expect("it waits");
+            let user = &waiting.demand.party.user;
+            assert!(waiting.demand.wait && manager.queue.first_of(user) != Some(*place));
+            assert!(*until <= manager.now.after(manager.policy.timing.arrival));
+            let manner = Manner {
+                placement: waiting.demand.devices.placement(),
+                assignment: Default::default(),
+                memory: u64::MAX,
+            };
+            let mut cluster = manager.cluster.clone();
+            let choice = cluster.choose(Level::Known, &waiting.demand.devices, manner);
+            assert!(choice.is_err(), "there is hope for {place}");
         }
     }
 
@@ -137,6 +194,11 @@ impl World {
     }
 
     fn check_store(&self) {
+        let known: Vec<_> = self.manager.nodes.keys().collect();
+        assert!(known.into_iter().eq(self.store.nodes.keys()));
+        let absent = |(_, node): &(_, &Node)| node.absence_stored;
+        let absent = self.manager.nodes.iter().filter(absent).map(|(id, _)| id);
+        assert!(absent.eq(self.store.absences.keys()));
         let live = self.manager.grants.values().filter(|of| of.is_live());
         let live: BTreeSet<LeaseId> = live.map(|of| of.demand.lease).collect();
         let stored: BTreeSet<LeaseId> = self.store.leases.keys().copied().collect();
@@ -173,6 +235,9 @@ impl World {
         assert!(self.store.leases.is_empty() && self.store.waiting.is_empty());
         for node in &self.nodes {
             assert!(node.serving.is_empty(), "{:?}", node.serving);
+            assert!(!node.draining, "it was told that it is not");
+            let row = self.store.nodes.get(&node.id);
+            assert_eq!(row.map(|of| &of.addresses), Some(&node.addresses));
             let known: Vec<_> = manager.cluster.devices(node.id).collect();
             assert_eq!(known.len(), node.devices.len());
             assert!(known.iter().all(|of| of.taken == 0));

@@ -2,10 +2,11 @@
 //! and repeat, clients, a store, and a manager that can be killed at any moment.
 //!
 //! Invariants that hold after every step are in `checks`; `random` and `exhaustive` drive it;
-//! `scenarios` looks at the order in which requests are served.
+//! `scenarios` looks at the order in which requests are served, `membership` at nodes that come, go and are forgotten.
 
 mod checks;
 mod exhaustive;
+mod membership;
 mod node;
 mod random;
 mod scenarios;
@@ -100,6 +101,7 @@ impl World {
     fn act(&mut self, action: Action) {
         match action {
             Action::Welcome { node, fence } => self.send(node, ToNode::Welcome(fence)),
+            Action::Drain { node, draining } => self.send(node, ToNode::Drain(draining)),
             Action::Grant(grant) => self.send(grant.node, ToNode::Grant(grant)),
             Action::Withdraw {
                 node, lease, epoch, ..
@@ -130,7 +132,7 @@ impl World {
             Outcome::Ended(_) | Outcome::Unknown | Outcome::Refused(_) => {
                 self.told.insert(lease, Told::Over);
             }
-            Outcome::Waiting { position, of } => {
+            Outcome::Waiting { position, of, .. } => {
                 assert!(1 <= position && position <= of);
                 self.waiting.insert(lease);
             }

@@ -9,6 +9,7 @@ use crate::inventory::{NodeId, OfferedDevice, Unit};
 #[derive(Clone, Debug, Hash)]
 pub(super) enum ToNode {
     Welcome(Epoch),
+    Drain(bool),
     Grant(Grant),
     Withdraw(LeaseId, Epoch),
 }
@@ -32,9 +33,12 @@ pub(super) struct Served {
 #[derive(Clone, Debug, Hash)]
 pub(in super::super) struct SimNode {
     pub(super) id: NodeId,
+    pub(super) addresses: Vec<String>,
     pub(super) devices: Vec<OfferedDevice>,
     pub(super) link: Option<Link>,
     pub(super) serving: BTreeMap<Epoch, Served>,
+    /// It was told to take no new grant.
+    pub(super) draining: bool,
     /// Grants up to here are void.
     fence: Epoch,
     /// Withdrawn ones.
@@ -50,9 +54,11 @@ impl SimNode {
     pub(super) fn new(at: usize, devices: Vec<OfferedDevice>) -> Self {
         Self {
             id: NodeId([at as u8 + 1; 16]),
+            addresses: vec![format!("n{at}:1")],
             devices,
             link: None,
             serving: BTreeMap::new(),
+            draining: false,
             fence: Epoch(0),
             void: BTreeSet::new(),
             late: Vec::new(),
@@ -70,18 +76,29 @@ impl SimNode {
         });
         Joined {
             node: self.id,
+            account: None,
             name: format!("{:?}", self.id),
-            addresses: Vec::new(),
+            addresses: self.addresses.clone(),
             devices: self.devices.clone(),
             running: running.collect(),
         }
     }
 
+    /// What it says when it has other devices, or is reached elsewhere.
+    pub(super) fn changed(&self) -> Event {
+        Event::NodeChanged {
+            node: self.id,
+            addresses: self.addresses.clone(),
+            devices: self.devices.clone(),
+        }
+    }
+
     pub(super) fn break_link(&mut self) {
         if let Some(link) = self.link.take() {
+            // What is of the connection itself ends with it.
+            let of_link = |of: &ToNode| matches!(of, ToNode::Welcome(_) | ToNode::Drain(_));
             let grants = link.to_node.into_iter();
-            self.late
-                .extend(grants.filter(|of| !matches!(of, ToNode::Welcome(_))));
+            self.late.extend(grants.filter(|of| !of_link(of)));
         }
     }
 
@@ -89,6 +106,7 @@ impl SimNode {
     pub(super) fn reboot(&mut self) {
         self.serving.clear();
         self.void.clear();
+        self.draining = false;
         self.fence = Epoch(0);
     }
 
@@ -116,6 +134,10 @@ impl SimNode {
                 }
                 None
             }
+            ToNode::Drain(draining) => {
+                self.draining = draining;
+                None
+            }
             ToNode::Withdraw(lease, epoch) => {
                 self.serving.remove(&epoch);
                 self.void.insert(epoch);
@@ -129,7 +151,8 @@ impl SimNode {
     fn grant(&mut self, grant: Grant, now: Time) -> Option<Epoch> {
         let word = self.word(grant.lease, grant.epoch);
         let again = self.serving.contains_key(&grant.epoch);
-        if !again && (grant.epoch <= self.fence || self.void.contains(&grant.epoch)) {
+        let is_void = grant.epoch <= self.fence || self.void.contains(&grant.epoch);
+        if !again && (is_void || self.draining) {
             self.say(Event::GrantRefused(word));
             return None;
         }

@@ -40,6 +40,7 @@ pub(super) enum Op {
     Reboot(u8),
     Replug(u8),
     Drain(u8, bool),
+    Forget(u8, bool),
     Pass(u16),
     Stall(u32),
     Crash(bool),
@@ -88,6 +89,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => which.prop_map(Op::Reboot),
         1 => which.prop_map(Op::Replug),
         1 => (which, any::<bool>()).prop_map(|(at, on)| Op::Drain(at, on)),
+        1 => (which, any::<bool>()).prop_map(|(at, force)| Op::Forget(at, force)),
         4 => (0_u16..40_000).prop_map(Op::Pass),
         1 => (0_u32..2_000_000).prop_map(Op::Stall),
         1 => any::<bool>().prop_map(Op::Crash),
@@ -161,9 +163,11 @@ pub(super) fn world() -> World {
         vec![device(0, true, 8, 2), device(1, false, 4, 1)],
         vec![device(0, true, 4, 1)],
     ];
+    let mut policy = Policy::default();
+    policy.timing.forget = Span::seconds(100);
     let rows = Rows {
         quotas: quotas(),
-        policy: Some(Policy::default()),
+        policy: Some(policy),
         ..Rows::default()
     };
     World::new(&nodes, rows)
@@ -222,6 +226,7 @@ impl World {
                     [None, Some(20), Some(60), Some(400)][usize::from(limit)].map(Span::seconds);
                 new.class = [Class::Low, Class::Normal, Class::High][usize::from(class)];
                 (new.wait, new.reserve) = (wait, reserve);
+                self.check_considered(&new);
                 self.event(Event::Request(new));
             }
             Op::ToNode(at) => drop(self.deliver_to_node(node(at))),
@@ -252,7 +257,8 @@ impl World {
         | Op::Sessions(at, _)
         | Op::Reboot(at)
         | Op::Replug(at)
-        | Op::Drain(at, _)) = *op
+        | Op::Drain(at, _)
+        | Op::Forget(at, _)) = *op
         else {
             return false;
         };
@@ -280,12 +286,14 @@ impl World {
                 let gpu = node.devices.len().is_multiple_of(2);
                 node.devices.pop();
                 node.devices.push(device(last, gpu, 8, 1));
+                node.addresses[0].push('0');
                 if node.link.is_some() {
-                    let devices = node.devices.clone();
-                    self.event(Event::NodeChanged { node: id, devices });
+                    let event = node.changed();
+                    self.event(event);
                 }
             }
             Op::Drain(_, draining) => self.event(Event::Drain { node: id, draining }),
+            Op::Forget(_, force) => self.forget(id, force),
             _ => {}
         }
         true

@@ -5,9 +5,10 @@ use proptest::prelude::*;
 
 use super::random::device;
 use super::*;
+use crate::policy::{Policy, Quota, Subject};
 
 /// Nodes of so many GPUs each.
-fn gpus(nodes: &[u32]) -> World {
+pub(super) fn gpus(nodes: &[u32]) -> World {
     let devices = |count: &u32| (0..*count).map(|at| device(at, true, 8, 1)).collect();
     let nodes: Vec<Vec<OfferedDevice>> = nodes.iter().map(devices).collect();
     World::new(&nodes, Rows::default())
@@ -15,7 +16,7 @@ fn gpus(nodes: &[u32]) -> World {
 
 impl World {
     /// A user asks, and everything under way arrives.
-    fn ask(&mut self, user: u8, shape: &str, limit: Option<Span>) -> LeaseId {
+    pub(super) fn ask(&mut self, user: u8, shape: &str, limit: Option<Span>) -> LeaseId {
         let mut new = self.new_request(user, shape);
         new.limit = limit;
         new.groups.clear();
@@ -25,13 +26,24 @@ impl World {
         lease
     }
 
-    fn give_back(&mut self, lease: LeaseId) {
+    /// The same of who does not wait.
+    pub(super) fn ask_at_once(&mut self, user: u8, shape: &str) -> LeaseId {
+        let mut new = self.new_request(user, shape);
+        new.wait = false;
+        new.groups.clear();
+        let lease = new.lease;
+        self.event(Event::Request(new));
+        self.deliver_all();
+        lease
+    }
+
+    pub(super) fn give_back(&mut self, lease: LeaseId) {
         let user = self.users[&lease].clone();
         self.event(Event::Release { lease, user });
         self.deliver_all();
     }
 
-    fn holds(&self, lease: LeaseId) -> bool {
+    pub(super) fn holds(&self, lease: LeaseId) -> bool {
         matches!(self.told.get(&lease), Some(Told::Holds(_)))
     }
 
@@ -42,7 +54,7 @@ impl World {
     }
 
     /// Time passes; those who hold something renew it.
-    fn live(&mut self, seconds: u64) {
+    pub(super) fn live(&mut self, seconds: u64) {
         for _ in 0..seconds.div_ceil(10) {
             self.pass(Span::seconds(10.min(seconds)));
             self.deliver_all();
@@ -155,11 +167,109 @@ fn a_manager_that_was_stopped_ends_no_lease_for_it() {
 fn who_waits_is_refused_only_what_can_never_be() {
     let mut world = gpus(&[2]);
     let impossible = world.ask(0, "3", None);
+    // Such devices may come yet, and do not.
+    assert!(world.waiting.contains(&impossible));
+    world.live(60);
     assert_eq!(world.told.get(&impossible), Some(&Told::Over));
     assert!(!world.waiting.contains(&impossible));
     let held = world.ask(0, "2", None);
     let possible = world.ask(1, "2", None);
     assert!(world.holds(held) && world.waiting.contains(&possible));
+}
+
+/// A request that does not wait, of which nothing has arrived anywhere yet.
+fn at_once(world: &mut World, user: u8) -> LeaseId {
+    let mut new = world.new_request(user, "1");
+    (new.wait, new.groups) = (false, Vec::new());
+    let lease = new.lease;
+    world.event(Event::Request(new));
+    lease
+}
+
+#[test]
+fn what_is_just_being_given_back_is_worth_a_moment() {
+    let mut world = gpus(&[1]);
+    let quota = Quota {
+        devices: Some(1),
+        ..Quota::default()
+    };
+    world.event(Event::QuotaChanged {
+        subject: Subject::EveryUser,
+        quota: Some(quota),
+    });
+    let mut held = world.ask(0, "1", None);
+    // Another user, and one whose own quota has it still: their nodes have not let go yet.
+    for user in [1, 1] {
+        let holder = world.users[&held].clone();
+        world.event(Event::Release {
+            lease: held,
+            user: holder,
+        });
+        let next = at_once(&mut world, user);
+        assert_eq!(world.told.get(&next), None, "neither granted nor refused");
+        world.deliver_all();
+        assert!(world.holds(next));
+        held = next;
+    }
+    let refused = at_once(&mut world, 0);
+    assert_eq!(world.told.get(&refused), Some(&Told::Over), "it is in use");
+}
+
+#[test]
+fn what_does_not_come_back_in_a_moment_is_refused() {
+    let mut world = gpus(&[1]);
+    let held = world.ask(0, "1", None);
+    let holder = world.users[&held].clone();
+    world.event(Event::Release {
+        lease: held,
+        user: holder,
+    });
+    let next = at_once(&mut world, 1);
+    let moment = Policy::default().timing.hand_over;
+    world.pass(Span(moment.0 - 1));
+    assert_eq!(world.told.get(&next), None);
+    world.pass(Span(1));
+    assert_eq!(world.told.get(&next), Some(&Told::Over));
+    // Nor is anything left of it.
+    world.deliver_all();
+    let later = world.ask(0, "1", None);
+    assert!(world.holds(later));
+}
+
+#[test]
+fn who_held_a_lease_is_told_why_it_ended_and_nobody_else() {
+    let mut world = gpus(&[1]);
+    let lease = world.ask(0, "1", None);
+    let (holder, stranger) = (world.users[&lease].clone(), "u1".into());
+    world.event(Event::Revoke { lease });
+    for (user, outcome) in [
+        (holder, Outcome::Ended(EndReason::Revoked)),
+        (stranger, Outcome::Unknown),
+    ] {
+        let step = world
+            .manager
+            .handle(world.time, Event::Renew { lease, user });
+        assert_eq!(step.actions, [Action::Tell { lease, outcome }]);
+    }
+}
+
+#[test]
+fn a_user_s_queue_has_an_end_and_others_have_theirs() {
+    let mut world = gpus(&[1]);
+    world.event(Event::PolicyChanged(Policy {
+        longest_queue_per_user: 2,
+        ..Policy::default()
+    }));
+    let held = world.ask(0, "1", None);
+    let own: Vec<_> = (0..3).map(|_| world.ask(1, "1", None)).collect();
+    assert!(world.waiting.contains(&own[0]) && world.waiting.contains(&own[1]));
+    assert_eq!(world.told.get(&own[2]), Some(&Told::Over));
+    let others = world.ask(2, "1", None);
+    assert!(world.waiting.contains(&others));
+    world.give_back(held);
+    assert!(world.holds(own[0]));
+    let next = world.ask(1, "1", None);
+    assert!(world.waiting.contains(&next), "there is room again");
 }
 
 /// No lease goes on longer than this in the test of the bound.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::change::{Change, Hour, LeaseRow, NodeRow, Rows, UseRow, WaitingRow};
+use super::super::change::{Absence, Change, Hour, LeaseRow, NodeRow, Rows, UseRow, WaitingRow};
 use super::super::id::{Epoch, LeaseId};
 use super::super::time::Span;
 use crate::inventory::NodeId;
@@ -13,7 +13,8 @@ pub(in super::super) struct Store {
     epochs: Epoch,
     pub(super) leases: BTreeMap<LeaseId, LeaseRow>,
     pub(super) waiting: BTreeMap<LeaseId, WaitingRow>,
-    nodes: BTreeMap<NodeId, NodeRow>,
+    pub(super) nodes: BTreeMap<NodeId, NodeRow>,
+    pub(super) absences: BTreeMap<NodeId, Absence>,
     quotas: BTreeMap<Subject, Quota>,
     uses: BTreeMap<(Subject, Hour), Span>,
     policy: Option<Policy>,
@@ -40,6 +41,8 @@ impl Store {
                 Change::DeleteWaiting(lease) => drop(self.waiting.remove(&lease)),
                 Change::PutNode(row) => drop(self.nodes.insert(row.node, row)),
                 Change::DeleteNode(node) => drop(self.nodes.remove(&node)),
+                Change::PutAbsence(row) => drop(self.absences.insert(row.node, row)),
+                Change::DeleteAbsence(node) => drop(self.absences.remove(&node)),
                 Change::PutQuota(subject, quota) => drop(self.quotas.insert(subject, quota)),
                 Change::DeleteQuota(subject) => drop(self.quotas.remove(&subject)),
                 Change::PutUse(row) => drop(self.uses.insert((row.subject, row.hour), row.used)),
@@ -56,6 +59,7 @@ impl Store {
             leases: self.leases.values().cloned().collect(),
             waiting: self.waiting.values().cloned().collect(),
             nodes: self.nodes.values().cloned().collect(),
+            absences: self.absences.values().copied().collect(),
             quotas: quotas
                 .map(|(of, quota)| (of.clone(), quota.clone()))
                 .collect(),

@@ -2,10 +2,9 @@
 //!
 //! Nothing here waits: who does not read what he is sent is cut off.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_proto::manager::{Granted as SignedGrant, ToNode, Welcome, to_node};
+use causeway_proto::manager::{Drain, Granted as SignedGrant, ToNode, Welcome, to_node};
 use causeway_proto::version::WireVersion;
 
 use super::super::input::{Answer, News};
@@ -22,24 +21,21 @@ impl Owner {
             match effect {
                 Effect::Act(action) => self.act(action),
                 Effect::Listen { lease, watcher } => {
+                    self.expect(&watcher);
                     if let Some(earlier) = self.watchers.insert(lease, watcher) {
                         earlier.tell(News::Replaced);
                     }
                 }
                 Effect::TellOnce(watcher, outcome) => {
-                    if let Outcome::Refused(refusal) = outcome {
-                        watcher.tell(News::Refused(refusal));
+                    if let Outcome::Refused(refused) = outcome {
+                        watcher.tell(News::Refused(refused));
                     }
                 }
                 Effect::Answer(lease, answer, outcome) => {
                     // Who asked may have gone meanwhile.
                     drop(answer.send(Ok(self.answer(lease, outcome))));
                 }
-                Effect::Done(done) => drop(done.send(Ok(()))),
-                Effect::Publish => {
-                    let directory = Arc::new(self.directory.clone());
-                    *self.shared_directory.write() = directory;
-                }
+                Effect::Done(done, result) => drop(done.send(result.map_err(Into::into))),
             }
         }
     }
@@ -47,6 +43,9 @@ impl Owner {
     fn act(&mut self, action: Action) {
         match action {
             Action::Welcome { node, fence } => self.welcome(node, fence),
+            Action::Drain { node, draining } => {
+                self.send(node, to_node::Message::Drain(Drain { draining }));
+            }
             Action::Grant(grant) => {
                 tracing::debug!(lease = ?grant.lease, node = ?grant.node, epoch = grant.epoch.0, "grant");
                 self.send(grant.node, to_node::Message::Grant(wire::grant(&grant)));
@@ -58,7 +57,8 @@ impl Owner {
                 reason,
             } => {
                 tracing::debug!(?lease, ?node, epoch = epoch.0, "withdraw");
-                let word = wire::withdraw(lease, epoch, reason);
+                let reason = reason.map(|reason| self.revoked.told(&lease, reason));
+                let word = wire::withdraw(lease, epoch, reason.unwrap_or_default());
                 self.send(node, to_node::Message::Withdraw(word));
             }
             Action::Tell { lease, outcome } => self.tell(lease, outcome),
@@ -86,11 +86,14 @@ impl Owner {
             heartbeat_interval_ms: milliseconds(self.heartbeat.0),
             heartbeat_limit_ms: milliseconds(self.heartbeat.1),
         };
+        if let Some(link) = self.links.get_mut(&node) {
+            link.is_welcomed = true;
+        }
         self.send(node, to_node::Message::Welcome(welcome));
     }
 
     fn send(&mut self, node: NodeId, message: to_node::Message) {
-        let Some(link) = self.links.get(&node) else {
+        let Some(link) = self.links.get(&node).filter(|link| link.is_welcomed) else {
             // The lease machine hears, or has heard, that it left.
             return;
         };
@@ -113,11 +116,13 @@ impl Owner {
         }
         let (news, is_last) = match outcome {
             Outcome::Offered | Outcome::Unknown => return,
-            Outcome::Waiting { position, of } => (News::Waiting { position, of }, false),
+            Outcome::Waiting { position, of, lack } => {
+                (News::Waiting { position, of, lack }, false)
+            }
             Outcome::Reserved(granted) => (self.granted(lease, &granted, true), false),
             Outcome::Leased(granted) => (self.granted(lease, &granted, false), false),
-            Outcome::Refused(refusal) => (News::Refused(refusal), true),
-            Outcome::Ended(reason) => (News::Ended(reason), true),
+            Outcome::Refused(refused) => (News::Refused(refused), true),
+            Outcome::Ended(reason) => (News::Ended(self.revoked.told(&lease, reason)), true),
         };
         if let Some(watcher) = self.watchers.get(&lease) {
             watcher.tell(news);
@@ -138,6 +143,7 @@ impl Owner {
         match outcome {
             Outcome::Leased(granted) => Answer::Granted(self.sign(lease, &granted, false)),
             Outcome::Reserved(granted) => Answer::Granted(self.sign(lease, &granted, true)),
+            Outcome::Ended(reason) => Answer::Over(self.revoked.told(&lease, reason)),
             other => Answer::Other(other),
         }
     }

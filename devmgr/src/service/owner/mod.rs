@@ -1,13 +1,15 @@
 //! The owner of the manager's state: one task; inputs in, actions out.
 //!
 //! It takes all inputs that are there, lets the lease machine handle each, writes all their changes in one
-//! transaction ([`writing`]), and only then does what they lead to ([`carrying`]). Inputs that come meanwhile
-//! are the next transaction's: the busier it gets, the more of them share one.
+//! transaction ([`writing`]), and only then does what they lead to ([`carrying`]). While that is written it takes
+//! the inputs that come, whose changes are the next transaction's: the busier it gets, the more of them share one.
 //!
 //! Invariant: nobody is told or sent anything that a crash could undo, and what one lease or one node is told
 //! comes in the order in which it was decided.
 
 mod carrying;
+mod judging;
+mod revoked;
 mod work;
 mod writing;
 
@@ -23,15 +25,20 @@ use tokio::time::Instant;
 use super::book::{Book, Now, Offered, Sight};
 use super::gate::{SharedDirectory, wall_now};
 use super::input::{
-    Answer, Ask, ConnectionId, Input, News, NodeLink, NotWritten, Reply, Watcher, Wish,
+    Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, NotWritten, Reply, Watcher,
+    Wish,
 };
 use super::watching::Counters;
-use crate::identity::{Directory, IdentityChange};
+use super::wire;
+use crate::identity::{Caller, Directory, IdentityChange, User};
 use crate::inventory::NodeId;
 use crate::lease::{
-    Action, Calendar, Event, LeaseId, Manager, NewRequest, Outcome, Refusal, Step, Time,
+    Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Refusal,
+    Refused, Step, Time,
 };
 use crate::store::{Store, Write};
+use judging::Judging;
+use revoked::Revoked;
 use work::{Effect, Work};
 use writing::Writing;
 
@@ -45,7 +52,9 @@ pub(crate) struct Owner {
     manager: Manager,
     clock: Clock,
     book: Book,
+    /// Who is who, as it was decided.
     directory: Directory,
+    /// The same, as far as it is durable.
     shared_directory: SharedDirectory,
     key: LeaseKey,
     heartbeat: (Duration, Duration),
@@ -53,6 +62,8 @@ pub(crate) struct Owner {
     watchers: HashMap<LeaseId, Watcher>,
     writing: Writing,
     counters: Arc<Counters>,
+    revoked: Revoked,
+    judging: Judging,
     /// Nodes that do not read what they are sent.
     cut_off: Vec<(ConnectionId, NodeId)>,
 }
@@ -127,6 +138,8 @@ impl Owner {
             watchers: HashMap::new(),
             writing: Writing::new(beginning.store, beginning.health),
             counters: beginning.counters,
+            revoked: Revoked::default(),
+            judging: Judging::default(),
             cut_off: Vec::new(),
         }
     }
@@ -139,29 +152,30 @@ impl Owner {
     ) {
         let mut inputs = Vec::with_capacity(AT_ONCE);
         loop {
-            let wake = self.wake();
+            let (wake, has_room) = (self.wake(), self.writing.has_room());
             tokio::select! {
-                taken = inbox.recv_many(&mut inputs, AT_ONCE) => if taken == 0 {
+                ended = self.writing.ended() => self.end_writing(ended),
+                taken = inbox.recv_many(&mut inputs, AT_ONCE), if has_room => if taken == 0 {
                     break;
                 },
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
                 _ = stopping.wait_for(|&stop| stop) => break,
             }
+            self.judge_again();
             for input in inputs.drain(..) {
                 self.take(input);
             }
             self.tick();
-            self.flush().await;
             while let Some((connection, node)) = self.cut_off.pop() {
                 tracing::warn!(
                     ?node,
                     "a node does not read what it is sent, and is cut off"
                 );
                 self.left(connection, node);
-                self.flush().await;
             }
+            self.begin_to_write();
         }
-        self.flush().await;
+        self.write_all().await;
     }
 
     fn wake(&self) -> Option<Instant> {
@@ -174,11 +188,9 @@ impl Owner {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Joined(joined, link) => {
-                let devices = joined.devices.iter().map(Offered::new);
-                self.book.connect(joined.node, devices.collect(), &link);
-                self.links.insert(joined.node, link);
-                self.handle(Event::NodeJoined(joined));
+            Input::Joined(joined, link, answer) => {
+                // Who joins may have gone meanwhile; then its reader says that it left.
+                let _ = answer.send(self.joined(joined, link));
             }
             Input::FromNode(connection, node, event) => {
                 if self.is_current(connection, node) {
@@ -190,6 +202,13 @@ impl Owner {
             }
             Input::Left(connection, node) => self.left(connection, node),
             Input::Request(request, client, watcher) => self.request(request, client, watcher),
+            Input::Consider(request, answer) => {
+                self.tick();
+                let units = self.manager.consider(request);
+                let shares = units.map(|units| wire::shares(&self.book, &units));
+                // Who asked may have gone meanwhile.
+                drop(answer.send(shares));
+            }
             Input::RequestLost(lease, id) => {
                 if self.watchers.get(&lease).is_some_and(|w| w.id == id) {
                     self.watchers.remove(&lease);
@@ -198,12 +217,26 @@ impl Owner {
             }
             Input::Ask(ask, answer) => self.ask(&ask, answer),
             Input::Order(event, done) => match self.writing.problem() {
-                Some(problem) => drop(done.send(Err(problem))),
+                Some(problem) => drop(done.send(Err(problem.into()))),
                 None => self.order(event, done),
             },
-            Input::Identity(changes, done) => match self.writing.problem() {
-                Some(problem) => drop(done.send(Err(problem))),
-                None => self.identity(changes, done),
+            Input::Forget(node, force, done) => {
+                self.tick();
+                match self.manager.may_forget(node, force) {
+                    Err(not) => drop(done.send(Err(not.into()))),
+                    Ok(()) => self.take(Input::Order(Event::ForgetNode { node, force }, done)),
+                }
+            }
+            Input::Revoke(lease, reason, done) => match self.writing.problem() {
+                Some(problem) => drop(done.send(Err(problem.into()))),
+                None => {
+                    self.remember_revoked(lease, reason);
+                    self.order(Event::Revoke { lease }, done);
+                }
+            },
+            Input::Identity(wanted, done) => match self.writing.problem() {
+                Some(problem) => drop(done.send(Err(problem.into()))),
+                None => self.identity(wanted, done),
             },
             Input::Read(look) => {
                 let now = Now {
@@ -217,6 +250,29 @@ impl Owner {
                 });
             }
         }
+    }
+
+    fn joined(&mut self, mut joined: Joined, link: NodeLink) -> Result<(), NotJoined> {
+        if !self.may(&link.caller, Caller::may_join) {
+            return Err(NotJoined::NoNode);
+        }
+        if let (Some(account), Some(known)) =
+            (&joined.account, self.manager.account_of(joined.node))
+            && account != known
+        {
+            let is_node = |user: &User| user.node || user.admin;
+            if link.caller.admin {
+                joined.account = None;
+            } else if self.directory.user(known).is_some_and(is_node) {
+                tracing::warn!(node = ?joined.node, %account, %known, "a node is another account's");
+                return Err(NotJoined::AnothersNode);
+            }
+        }
+        let devices = joined.devices.iter().map(Offered::new);
+        self.book.connect(joined.node, devices.collect(), &link);
+        self.links.insert(joined.node, link);
+        self.handle(Event::NodeJoined(joined));
+        Ok(())
     }
 
     fn is_current(&self, connection: ConnectionId, node: NodeId) -> bool {
@@ -264,6 +320,10 @@ impl Owner {
             watcher.tell(News::NotWritten(problem));
             return;
         }
+        if let Err(not) = self.again(&watcher.caller) {
+            watcher.tell(News::NotKnown(not));
+            return;
+        }
         Counters::count(&self.counters.requests);
         let lease = request.lease;
         let mut step = self
@@ -273,7 +333,11 @@ impl Owner {
         // Of another's request nothing is told, and its own stream stays the one that hears of it.
         let is_anothers = matches!(
             outcome,
-            Outcome::Refused(Refusal::IdInUse) | Outcome::Unknown
+            Outcome::Unknown
+                | Outcome::Refused(Refused {
+                    why: Refusal::IdInUse,
+                    ..
+                })
         );
         let effects = if is_anothers {
             vec![Effect::TellOnce(watcher, outcome)]
@@ -296,30 +360,36 @@ impl Owner {
             return;
         }
         let mut step = self.step(ask.event());
-        let outcome = take_answer(&mut step, ask.lease);
+        let mut outcome = take_answer(&mut step, ask.lease);
+        if outcome == Outcome::Unknown && self.revoked.was_of(&ask.lease, &ask.user) {
+            outcome = Outcome::Ended(EndReason::Revoked);
+        }
         let effects = vec![Effect::Answer(ask.lease, answer, outcome)];
         self.do_later(step, effects);
     }
 
-    fn order(&mut self, event: Event, done: oneshot::Sender<Reply<()>>) {
+    fn order(&mut self, event: Event, done: Done) {
         let step = self.step(event);
-        self.do_later(step, vec![Effect::Done(done)]);
+        self.do_later(step, vec![Effect::Done(done, Ok(()))]);
     }
 
-    fn identity(&mut self, changes: Vec<IdentityChange>, done: oneshot::Sender<Reply<()>>) {
-        let deleted = changes.iter().filter_map(|change| match change {
-            IdentityChange::DeleteUser(name) => Some(name.clone()),
-            _ => None,
-        });
-        let deleted: Vec<_> = deleted.collect();
-        let writes = changes.into_iter().map(Write::Identity).collect();
-        let effects = vec![Effect::Publish, Effect::Done(done)];
-        self.push(writes, Work { effects });
-        for user in deleted {
-            for lease in self.book.of_user(&user) {
-                self.handle(Event::Revoke { lease });
-            }
+    /// So that its user can be told, also when he asks for it later.
+    fn remember_revoked(&mut self, lease: LeaseId, reason: Arc<str>) {
+        if let Some(user) = self.book.whose(&lease) {
+            self.revoked.remember(lease, user.clone(), reason);
         }
+    }
+
+    fn identity(&mut self, wanted: IdentityChange, done: Done) {
+        let (changes, result) = match self.directory.decide(wanted, wall_now()) {
+            Ok(changes) => (changes, Ok(())),
+            Err(not) => (Vec::new(), Err(not)),
+        };
+        let decided = changes.iter().cloned();
+        decided.for_each(|change| self.directory.apply(change));
+        let writes = changes.into_iter().map(Write::Identity).collect();
+        let effects = vec![Effect::Done(done, result)];
+        self.push(writes, Work { effects });
     }
 }
 

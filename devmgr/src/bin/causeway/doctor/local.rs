@@ -1,0 +1,181 @@
+//! What this machine has: environment, loader, `.icd` file, library, configuration.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use causeway::config::Settings;
+use causeway_devmgr::{environment, installation};
+
+use super::Finding;
+
+pub(super) fn guard() -> Finding {
+    let name = causeway_proto::RECURSION_GUARD;
+    if std::env::var_os(name).is_some() {
+        Finding::problem(
+            "environment",
+            format!(
+                "{name} is set, which hides Causeway's platform (it marks a daemon's own processes)"
+            ),
+            format!("unset {name}"),
+        )
+    } else {
+        Finding::ok("environment", "nothing hides the platform")
+    }
+}
+
+pub(super) fn loader() -> Finding {
+    match loader_path() {
+        Some(path) => Finding::ok("OpenCL loader", path.display().to_string()),
+        None => Finding::problem(
+            "OpenCL loader",
+            "no libOpenCL.so.1 is known to the system's linker",
+            "apt install ocl-icd-libopencl1, or put Causeway's own libOpenCL.so.1 on LD_LIBRARY_PATH",
+        ),
+    }
+}
+
+fn loader_path() -> Option<PathBuf> {
+    let from_variable = std::env::var_os("LD_LIBRARY_PATH").and_then(|folders| {
+        std::env::split_paths(&folders)
+            .map(|folder| folder.join("libOpenCL.so.1"))
+            .find(|path| path.exists())
+    });
+    from_variable.or_else(|| {
+        let ldconfig = ["ldconfig", "/sbin/ldconfig"]
+            .iter()
+            .find_map(|name| Command::new(name).arg("-p").output().ok())?;
+        let text = String::from_utf8_lossy(&ldconfig.stdout).into_owned();
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("libOpenCL.so.1 "))?;
+        line.split("=> ").nth(1).map(PathBuf::from)
+    })
+}
+
+pub(super) fn icd_file() -> Finding {
+    const CHECK: &str = ".icd file";
+    let folder = environment::vendors_folder();
+    let cure = || {
+        let library = installation::library().map_or("/path/to/libcauseway.so".to_owned(), |p| {
+            p.display().to_string()
+        });
+        format!(
+            "echo {library} > {}/causeway.icd, or start programs by `causeway run`",
+            folder.display()
+        )
+    };
+    let files = match environment::system_icd_files() {
+        Ok(files) => files,
+        Err(error) => {
+            return Finding::problem(CHECK, format!("{}: {error}", folder.display()), cure());
+        }
+    };
+    let ours: Vec<(PathBuf, String)> = files
+        .into_iter()
+        .filter_map(|file| {
+            let text = std::fs::read_to_string(&file).ok()?;
+            let named = text.lines().next()?.trim().to_owned();
+            is_library(&named).then_some((file, named))
+        })
+        .collect();
+    match ours.as_slice() {
+        [] => match std::env::var_os("OCL_ICD_VENDORS") {
+            Some(value) if Path::new(&value).is_file() && is_library(&value.to_string_lossy()) => {
+                Finding::ok(CHECK, format!("OCL_ICD_VENDORS={}", value.display()))
+            }
+            // The folder that the variable hides may well name the library.
+            Some(value) if !value.is_empty() => Finding::problem(
+                CHECK,
+                format!(
+                    "OCL_ICD_VENDORS={} hides Causeway: loaders look there only",
+                    value.display()
+                ),
+                "unset OCL_ICD_VENDORS, or start programs by `causeway run`",
+            ),
+            _ => Finding::note(
+                CHECK,
+                format!("no file in {} names libcauseway.so", folder.display()),
+                cure(),
+            ),
+        },
+        [(file, named)] if named.starts_with('/') && !Path::new(named).is_file() => {
+            Finding::problem(
+                CHECK,
+                format!("{} names {named}, which does not exist", file.display()),
+                cure(),
+            )
+        }
+        [(file, named)] if !named.starts_with('/') => Finding::note(
+            CHECK,
+            format!(
+                "{} names {named} without a folder: found only where the system's linker looks",
+                file.display()
+            ),
+            cure(),
+        ),
+        [(file, named)] => Finding::ok(CHECK, format!("{} names {named}", file.display())),
+        [_, .., (last, _)] => Finding::problem(
+            CHECK,
+            format!(
+                "{} files in {} name libcauseway.so, so programs see its platform more than once",
+                ours.len(),
+                folder.display()
+            ),
+            format!("keep one: rm {}", last.display()),
+        ),
+    }
+}
+
+fn is_library(path: &str) -> bool {
+    path.contains("libcauseway")
+}
+
+pub(super) fn library() -> Finding {
+    match installation::library() {
+        Ok(path) => Finding::ok("library", path.display().to_string()),
+        Err(error) => Finding::problem(
+            "library",
+            error.to_string(),
+            "install it, or set CAUSEWAY_LIBRARY",
+        ),
+    }
+}
+
+pub(super) fn configuration(settings: &Settings) -> Vec<Finding> {
+    const CHECK: &str = "configuration";
+    let mut findings: Vec<Finding> = settings
+        .problems
+        .iter()
+        .map(|problem| {
+            let cure = if settings.servers.is_empty() {
+                "correct it; until then there is no server"
+            } else {
+                "correct it; the other servers are used"
+            };
+            Finding::problem(CHECK, problem.to_string(), cure)
+        })
+        .collect();
+    findings.push(if settings.servers.is_empty() && settings.lease.is_some() {
+        Finding::ok(CHECK, "devices of a device manager, and no server beside them")
+    } else if settings.servers.is_empty() && settings.manager.is_some() {
+        Finding::note(
+            CHECK,
+            "a device manager is configured, and programs ask it for nothing",
+            "causeway run --request 1 -- PROGRAM, CAUSEWAY_REQUEST=1, or [[request]] in servers.toml",
+        )
+    } else if settings.servers.is_empty() {
+        Finding::note(
+            CHECK,
+            "no server is configured",
+            "set CAUSEWAY_SERVERS=host[:port],… or write ~/.config/causeway/servers.toml",
+        )
+    } else {
+        let servers: Vec<String> = settings
+            .servers
+            .iter()
+            .map(|server| server.address.to_string())
+            .collect();
+        Finding::ok(CHECK, format!("servers: {}", servers.join(", ")))
+    });
+    findings
+}

@@ -1,0 +1,150 @@
+//! The configured nodes: whether they answer, what they are, what is wrong with them.
+
+use causeway::config::{ServerSettings, Settings};
+use causeway_devmgr::report;
+
+use super::Finding;
+use super::manager::is_loopback;
+
+/// A node that is spoken to over a network without TLS.
+fn clear(server: &ServerSettings) -> Option<Finding> {
+    let is_clear = server.tls.ca.is_none() && !is_loopback(&server.address);
+    is_clear.then(|| {
+        Finding::note(
+            "node's TLS",
+            format!(
+                "{} is spoken to in the clear: who stands between reads and changes everything",
+                server.address
+            ),
+            "set up TLS there ([tls] in daemon.toml; `causeway certs`) and name its CA (ca, CAUSEWAY_CA), or tunnel",
+        )
+    })
+}
+
+const LEASE: &str = "its device manager gives devices: causeway run --request 1 -- PROGRAM; CAUSEWAY_MANAGER names it, and the \
+                     node's administrator knows which it is";
+
+/// What to do about a node that is not heard depends on what was heard instead.
+fn cure(problem: &str, address: &str) -> String {
+    const CA: &str = "another CA has signed its certificate: name the one that did (CAUSEWAY_CA, ca in servers.toml)";
+    const FILES: &str = "name the right file (CAUSEWAY_CA, CAUSEWAY_TOKEN_FILE, …; servers.toml); see the findings about it";
+    let known = [
+        ("a lease is needed", LEASE),
+        ("was not tried", FILES),
+        (
+            "token",
+            "a new line in the node's list of tokens ([auth] tokens in daemon.toml), or the token that is in it",
+        ),
+        ("UnknownIssuer", CA),
+        ("BadSignature", CA),
+        (
+            "HandshakeFailure",
+            "it does not speak TLS: give it a certificate (causeway certs node NAME), or name no CA for it",
+        ),
+        (
+            "there is no such service",
+            "that is no node's port, but perhaps a manager's: a node's is 7079, a manager's 7078",
+        ),
+    ];
+    let found = known.iter().find(|(word, _)| problem.contains(word));
+    found.map_or_else(
+        || {
+            format!(
+                "start causewayd there, check the address, and let the firewall pass {address}; \
+                 a daemon listens on loopback only, unless --listen or an SSH tunnel leads further"
+            )
+        },
+        |(_, cure)| (*cure).to_owned(),
+    )
+}
+
+pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = settings.servers.iter().filter_map(clear).collect();
+    for node in report::nodes(settings) {
+        if let Some(version) = &node.daemon_version {
+            let ours = env!("CARGO_PKG_VERSION");
+            let found = format!(
+                "{} answers, causewayd {version}, devices: {}",
+                node.address,
+                node.devices.len()
+            );
+            if !node.also_at.is_empty() {
+                findings.push(Finding::note(
+                    "node",
+                    format!(
+                        "{} and {} are the same daemon, which is used once",
+                        node.address,
+                        node.also_at.join(", ")
+                    ),
+                    "name it once; another daemon on that machine needs a port of its own",
+                ));
+            }
+            findings.push(if version == ours {
+                Finding::ok("node", found)
+            } else {
+                Finding::note(
+                    "node",
+                    found,
+                    format!("this side is {ours}; the wire agrees, but keep both the same"),
+                )
+            });
+            findings.extend(node.remarks.into_iter().map(|remark| {
+                let (check, cure) = match remark.starts_with("INSECURE") {
+                    true => ("node's TLS", "on the node, set up [tls] and [auth] in daemon.toml"),
+                    false => (
+                        "node's sandbox",
+                        "SECURITY.md says what that means; on the node, see [sandbox] in daemon.toml",
+                    ),
+                };
+                Finding::note(check, format!("{}: {remark}", node.address), cure)
+            }));
+            findings.extend(node.problems.into_iter().map(|problem| {
+                let (check, cure) = match problem.contains("a lease is needed") {
+                    true => ("node", LEASE),
+                    false => (
+                        "node's own OpenCL",
+                        "on the node, run clinfo -l and install its driver",
+                    ),
+                };
+                Finding::problem(check, format!("{}: {problem}", node.address), cure)
+            }));
+        } else {
+            let address = &node.address;
+            findings.extend(node.problems.into_iter().map(|problem| {
+                let cure = cure(&problem, address);
+                Finding::problem("node", problem, cure)
+            }));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_is_about_what_is_wrong() {
+        for (problem, word) in [
+            ("n:1 refused the session: the token has expired", "[auth] tokens"),
+            ("n:1 does not speak as a Causeway node should: TLS: received fatal alert: HandshakeFailure", "speak TLS"),
+            ("n:1 cannot be reached: connection refused", "firewall"),
+            ("x.pem: cannot be read; n:1 was not tried", "right file"),
+        ] {
+            let cure = cure(problem, "n:1");
+            assert!(cure.contains(word), "{problem}: {cure}");
+        }
+    }
+
+    #[test]
+    fn only_what_crosses_a_network_needs_tls() {
+        let clear_at = |address: &str| clear(&ServerSettings::at(address.parse().unwrap()));
+        assert!(clear_at("gpu-box").is_some_and(|found| found.found.contains("gpu-box:7079")));
+        for tunnel in ["127.0.0.1", "localhost:7081", "[::1]"] {
+            assert_eq!(clear_at(tunnel), None, "{tunnel}");
+        }
+        let mut secured = ServerSettings::at("gpu-box".parse().unwrap());
+        secured.tls.ca = Some("ca.pem".into());
+        assert_eq!(clear(&secured), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! Files of certificates, keys and tokens that the configuration names: whether they can be used, and whether others can
+//! get at what is secret.
+
+use std::path::Path;
+
+use causeway::config::{Settings, TlsSettings};
+use causeway_security::{ClientTls, Token, read_secret};
+
+use super::Finding;
+
+const CHECK: &str = "certificates and tokens";
+
+/// Each file once, wherever it is named.
+pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
+    let servers = settings.servers.iter().map(|server| &server.tls);
+    let manager = settings.manager.iter().map(|manager| &manager.tls);
+    let mut looked_at: Vec<&TlsSettings> = Vec::new();
+    for tls in servers.chain(manager).chain([&settings.tls]) {
+        if *tls != TlsSettings::default() && !looked_at.contains(&tls) {
+            looked_at.push(tls);
+        }
+    }
+    let mut findings: Vec<Finding> = Vec::new();
+    for finding in looked_at.into_iter().flat_map(look_at) {
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
+    findings
+}
+
+fn look_at(tls: &TlsSettings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let secret = |path: &Path| {
+        read_secret(path).err().map(|error| {
+            let cure = format!("chmod 600 {0}, and see that it is yours", path.display());
+            Finding::problem(CHECK, error.to_string(), cure)
+        })
+    };
+    if let Some(path) = &tls.key {
+        findings.extend(secret(path));
+    }
+    if let Some(path) = &tls.token_file {
+        let unreadable = secret(path);
+        let is_readable = unreadable.is_none();
+        findings.extend(unreadable);
+        if is_readable && let Err(error) = Token::from_file(path) {
+            let cure = "causeway tokens create --out FILE makes one, once an administrator lets you";
+            findings.push(Finding::problem(CHECK, error.to_string(), cure));
+        }
+    }
+    let identity = match (&tls.certificate, &tls.key) {
+        (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
+        (None, None) => None,
+        _ => {
+            findings.push(Finding::problem(
+                CHECK,
+                "a certificate takes a key, and the other way round: one of them is not named",
+                "name both (certificate and key in servers.toml, CAUSEWAY_CERTIFICATE and CAUSEWAY_KEY)",
+            ));
+            return findings;
+        }
+    };
+    let Some(ca) = &tls.ca else {
+        if identity.is_some() || tls.token_file.is_some() {
+            findings.push(Finding::problem(
+                CHECK,
+                "a token or a certificate is named, and no CA: without TLS neither is shown to anybody",
+                "name the CA of the other side's certificate (ca in servers.toml, CAUSEWAY_CA)",
+            ));
+        }
+        return findings;
+    };
+    if findings.is_empty() {
+        findings.push(match ClientTls::load(ca, identity) {
+            Ok(_) => Finding::ok(CHECK, format!("{}: TLS can be spoken", ca.display())),
+            Err(error) => Finding::problem(
+                CHECK,
+                error.to_string(),
+                "name the right file; `causeway certs` makes new ones",
+            ),
+        });
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_others_can_read_is_a_problem_and_is_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "hunter2\n").unwrap();
+        let ca = folder.path().join("ca.pem");
+        let look = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            look_at(&TlsSettings {
+                token_file: Some(path.clone()),
+                ca: Some(ca.clone()),
+                ..TlsSettings::default()
+            })
+        };
+        let open = look(0o644);
+        assert_eq!(open.len(), 1);
+        assert!(open[0].found.contains("mode 644") && !format!("{open:?}").contains("hunter2"));
+        // Then it is the CA that is not there.
+        let closed = look(0o600);
+        assert!(closed[0].verdict == Verdict::Problem && closed[0].found.contains("ca.pem"));
+    }
+
+    #[test]
+    fn halves_and_words_in_the_clear_are_found() {
+        let half = TlsSettings {
+            certificate: Some("a.pem".into()),
+            ..TlsSettings::default()
+        };
+        assert!(look_at(&half)[0].found.contains("the other way round"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "hunter2\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let clear = TlsSettings {
+            token_file: Some(path),
+            ..TlsSettings::default()
+        };
+        assert!(look_at(&clear)[0].found.contains("no CA"));
+    }
+}

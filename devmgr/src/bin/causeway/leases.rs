@@ -1,0 +1,40 @@
+//! `causeway leases`: who holds which devices, as far as the caller may see.
+
+use causeway_proto::manager::ListLeasesRequest;
+
+use crate::context::Context;
+use crate::failure::Outcome;
+use crate::json::Lease;
+use crate::text::{Table, duration, shares};
+
+/// What `leases` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {}
+
+pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
+    let list = context.with_manager(async |manager| {
+        let request = manager.request(ListLeasesRequest {});
+        manager.hear(manager.leases().list_leases(request)).await
+    })?;
+    let leases: Vec<Lease> = list.leases.into_iter().map(Lease::from).collect();
+    context.print(&leases, |leases| text(leases))
+}
+
+fn text(leases: &[Lease]) -> String {
+    if leases.is_empty() {
+        return "There is no lease.\n".to_owned();
+    }
+    let mut table = Table::new(["LEASE", "USER", "STATE", "AGE", "RENEWAL WITHIN", "DEVICES", "PROGRAM"]);
+    for lease in leases {
+        table.row([
+            lease.lease.clone(),
+            lease.user.clone(),
+            lease.state.to_owned(),
+            duration(lease.age_ms),
+            duration(lease.lifetime_ms),
+            shares(&lease.nodes),
+            lease.client.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ]);
+    }
+    table.to_string()
+}

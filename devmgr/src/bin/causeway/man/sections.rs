@@ -1,0 +1,157 @@
+//! What manual pages say beside what clap knows: the language of requests, environment, files, exit status, examples.
+
+/// A section: its title, and entries of a term and what it means; an entry without a term is a paragraph.
+pub(super) struct Section {
+    title: &'static str,
+    entries: &'static [(&'static str, &'static str)],
+}
+
+/// The sections of a page, by its name.
+pub(super) fn of(page: &str) -> Vec<&'static Section> {
+    match page {
+        "causeway" => vec![&ENVIRONMENT, &FILES, &STATUS, &SEE_ALSO],
+        "causeway-run" => vec![&REQUESTS, &ENVIRONMENT, &FILES, &STATUS_OF_RUN, &EXAMPLES_OF_RUN, &SEE_ALSO],
+        "causeway-request" => vec![&REQUESTS, &STATUS, &SEE_ALSO],
+        "causeway-devmgr" => vec![&FILES_OF_MANAGER, &SEE_ALSO],
+        _ => vec![&STATUS, &SEE_ALSO],
+    }
+}
+
+impl Section {
+    /// As roff.
+    pub(super) fn roff(&self) -> String {
+        let mut roff = format!(".SH {}\n", self.title);
+        for (term, meaning) in self.entries {
+            let meaning = escaped(meaning);
+            roff += &match term.is_empty() {
+                true => format!(".PP\n{meaning}\n"),
+                false => format!(".TP\n\\fB{}\\fR\n{meaning}\n", escaped(term)),
+            };
+        }
+        roff
+    }
+}
+
+// A backslash, a hyphen that is to be copied, and what begins a request at the start of a line.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    match text.starts_with(['.', '\'']) {
+        true => format!("\\&{text}"),
+        false => text,
+    }
+}
+
+const REQUESTS: Section = Section {
+    title: "REQUESTS",
+    entries: &[
+        (
+            "",
+            "A request is a list of kinds of devices with semicolons between them, each a number and its conditions with commas \
+             between them. Either all of it is given, or nothing.",
+        ),
+        ("1", "any one device"),
+        (
+            "2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB",
+            "two devices, each with both properties. A property is a name of clGetDeviceInfo without its CL_DEVICE_; it is compared by \
+             =, !=, >=, <= or contains. Sizes may end in KiB, MiB, GiB, TiB.",
+        ),
+        ("1, TYPE=GPU; 4, TYPE=CPU", "one of the first kind and four of the second"),
+        ("2; same-node", "on one node; with spread, on as many nodes as there are devices"),
+    ],
+};
+
+const ENVIRONMENT: Section = Section {
+    title: "ENVIRONMENT",
+    entries: &[
+        ("CAUSEWAY_SERVERS", "nodes whose devices are shown: host[:port], with commas between them"),
+        ("CAUSEWAY_MANAGER", "the device manager: host[:port]"),
+        ("CAUSEWAY_REQUEST", "what is asked of it, when a program looks for devices"),
+        ("CAUSEWAY_REQUEST_FILE", "the same as the XML file of the dOpenCL paper"),
+        ("CAUSEWAY_LEASE", "a lease that is held already; causeway run sets it"),
+        ("CAUSEWAY_PRIORITY, CAUSEWAY_TIME_LIMIT", "on which terms: low, normal or high; 90s, 30min, 2h, …"),
+        ("CAUSEWAY_CA", "who signs the certificates of nodes and manager; with it, TLS is spoken"),
+        (
+            "CAUSEWAY_TOKEN_FILE, CAUSEWAY_CERTIFICATE, CAUSEWAY_KEY",
+            "who the user is: a file with a token, or a certificate and its key; nobody else may be able to read token and key",
+        ),
+        ("CAUSEWAY_CONFIG", "a servers.toml, or the directory in which it is"),
+        ("CAUSEWAY_LOG", "what the library says on standard error: debug, info, or causeway::lease=debug and the like"),
+        ("CAUSEWAY_COMPRESSION, CAUSEWAY_SHARED_MEMORY", "0 does without them"),
+    ],
+};
+
+const FILES: Section = Section {
+    title: "FILES",
+    entries: &[
+        (
+            "./servers.toml, ~/.config/causeway/servers.toml, /etc/causeway/servers.toml",
+            "nodes, manager, requests and files of TLS, for all programs; the first that is there counts. The environment wins over it, \
+             options win over both.",
+        ),
+        ("/etc/OpenCL/vendors/causeway.icd", "tells OpenCL's loaders where the library is"),
+    ],
+};
+
+const FILES_OF_MANAGER: Section = Section {
+    title: "FILES",
+    entries: &[
+        ("/etc/causeway/manager.toml", "settings; the file that comes with it names them all"),
+        (
+            "STORE.admin-token",
+            "the token of the first administrator, written at a start with --authenticate when there is none",
+        ),
+    ],
+};
+
+const STATUS: Section = Section {
+    title: "EXIT STATUS",
+    entries: &[
+        ("0", "it is done"),
+        ("1", "it is not; standard error says why, and what to do"),
+        ("2", "the command line is wrong"),
+    ],
+};
+
+const STATUS_OF_RUN: Section = Section {
+    title: "EXIT STATUS",
+    entries: &[
+        ("", "The program's own; where a signal ended it, the same signal. Of the tool itself:"),
+        ("125", "it has failed, or the devices were refused"),
+        ("126", "the program cannot be started"),
+        ("127", "there is no such program"),
+        ("2", "the command line is wrong"),
+    ],
+};
+
+const EXAMPLES_OF_RUN: Section = Section {
+    title: "EXAMPLES",
+    entries: &[
+        ("causeway run -- clinfo -l", "the configured nodes' devices, or without any this machine's own through Causeway"),
+        ("causeway run --servers gpu1,gpu2 -- ./program", "the devices of two nodes"),
+        (
+            "causeway run --wait --request '2, TYPE=GPU' --time-limit 2h -- ./program",
+            "two GPUs of the device manager, waited for in its queue, for two hours at most",
+        ),
+        (
+            "causeway run --json --request 1 -- ./program 2>events",
+            "with --json what happens to the lease is said on standard error, an object on each line",
+        ),
+    ],
+};
+
+const SEE_ALSO: Section = Section {
+    title: "SEE ALSO",
+    entries: &[("", "causeway(1), causeway-run(1), causeway-doctor(1), causeway-devmgr(1), clinfo(1)")],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_roff_would_take_for_its_own_is_escaped() {
+        assert_eq!(escaped(".a-b\\"), "\\&.a\\-b\\e");
+        let roff = SEE_ALSO.roff();
+        assert!(roff.starts_with(".SH SEE ALSO\n.PP\ncauseway(1), causeway\\-run(1)"));
+    }
+}

@@ -1,0 +1,146 @@
+//! `causeway nodes`: the device manager's nodes and their devices; to take a node out of use, or back into it, or to have
+//! it forgotten.
+
+use causeway_proto::manager::{DrainNodeRequest, ListNodesRequest, RemoveNodeRequest};
+
+use crate::context::Context;
+use crate::failure::Outcome;
+use crate::json::{ManagedDevice, ManagedNode};
+use crate::text::{Table, bytes};
+
+/// What `nodes` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show the nodes (the default)
+    List,
+    /// Give out no new lease of a node; those that it has go on
+    Drain(Which),
+    /// Give out leases of a node again
+    Resume(Which),
+    /// Forget a node that will not come back
+    Remove(Remove),
+}
+
+#[derive(Debug, clap::Args)]
+struct Remove {
+    #[command(flatten)]
+    which: Which,
+    /// Even if it may be serving leases still: they end. Should it be back, it is a new node
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// Its name, or its id
+    node: String,
+}
+
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
+    match &arguments.action {
+        None | Some(Action::List) => list(context),
+        Some(Action::Drain(which)) => drain(context, which, true),
+        Some(Action::Resume(which)) => drain(context, which, false),
+        Some(Action::Remove(which)) => remove(context, which),
+    }
+}
+
+fn list(context: &Context) -> Outcome {
+    let list = context.with_manager(async |manager| {
+        let request = manager.request(ListNodesRequest {});
+        manager.hear(manager.admin().list_nodes(request)).await
+    })?;
+    let nodes: Vec<ManagedNode> = list.nodes.into_iter().map(ManagedNode::from).collect();
+    context.print(&nodes, |nodes| text(nodes))
+}
+
+fn drain(context: &Context, which: &Which, draining: bool) -> Outcome {
+    let node = which.node.clone();
+    context.with_manager(async |manager| {
+        let request = manager.request(DrainNodeRequest { node, draining });
+        manager.hear(manager.admin().drain_node(request)).await
+    })?;
+    list(context)
+}
+
+fn remove(context: &Context, Remove { which, force }: &Remove) -> Outcome {
+    let (node, force) = (which.node.clone(), *force);
+    context.with_manager(async |manager| {
+        let request = manager.request(RemoveNodeRequest { node, force });
+        manager.hear(manager.admin().remove_node(request)).await
+    })?;
+    list(context)
+}
+
+fn text(nodes: &[ManagedNode]) -> String {
+    if nodes.is_empty() {
+        return "No node has joined. On each: causewayd --manager HOST[:PORT]\n".to_owned();
+    }
+    let mut table = Table::new(["NODE", "STATE", "SESSIONS", "ADDRESS", "LEASED", "DEVICE"]);
+    for node in nodes {
+        let state = match (node.connected, node.draining) {
+            (true, false) => "connected",
+            (true, true) => "draining",
+            (false, false) => "lost",
+            (false, true) => "lost, draining",
+        };
+        let namesakes = nodes.iter().filter(|of| of.name == node.name);
+        let first = [
+            match namesakes.count() {
+                1 => node.name.clone(),
+                _ => format!("{} {}", node.name, node.node),
+            },
+            state.to_owned(),
+            node.sessions.to_string(),
+            node.addresses.first().cloned().unwrap_or_default(),
+        ];
+        let mut beginning = first;
+        for device in &node.devices {
+            let [name, state, sessions, address] = beginning;
+            let (leased, what) = device_text(device);
+            table.row([name, state, sessions, address, leased, what]);
+            beginning = Default::default();
+        }
+        if node.devices.is_empty() {
+            let [name, state, sessions, address] = beginning;
+            table.row([name, state, sessions, address, String::new(), String::new()]);
+        }
+    }
+    table.to_string()
+}
+
+fn device_text(device: &ManagedDevice) -> (String, String) {
+    let ManagedDevice {
+        name,
+        kind,
+        memory_bytes,
+        shares,
+        leased,
+        ..
+    } = device;
+    let memory = bytes(*memory_bytes);
+    (format!("{leased} of {shares}"), format!("{kind} {name}, {memory}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_one_name_are_told_apart() {
+        let node = |name: &str, node: &str| ManagedNode {
+            name: name.to_owned(),
+            node: node.to_owned(),
+            ..ManagedNode::from(causeway_proto::manager::NodeInfo::default())
+        };
+        let text = text(&[node("gpu1", "01"), node("gpu2", "02"), node("gpu1", "03")]);
+        let names = text.lines().skip(1).map(|line| line.split("  ").next());
+        assert_eq!(names.collect::<Vec<_>>(), ["gpu1 01", "gpu2", "gpu1 03"].map(Some));
+    }
+}

@@ -1,0 +1,98 @@
+//! What `causeway run` says on standard error while it waits: a line that is written anew on a terminal, a line for
+//! each change elsewhere, or JSON.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use crate::json::Step;
+use crate::text::{duration, printable, shares};
+
+/// See the module.
+pub(crate) struct Progress {
+    json: bool,
+    is_terminal: bool,
+    since: Instant,
+    /// What the terminal's line says, but for the time.
+    line: Option<String>,
+    /// Only who had to wait is told that it is over.
+    has_waited: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(json: bool) -> Progress {
+        Progress {
+            json,
+            is_terminal: std::io::stderr().is_terminal(),
+            since: Instant::now(),
+            line: None,
+            has_waited: false,
+        }
+    }
+
+    /// Something has changed.
+    pub(crate) fn say(&mut self, step: Step) {
+        if self.json {
+            eprintln!("{}", serde_json::json!(step));
+            return;
+        }
+        match step {
+            Step::Waiting {
+                request,
+                position,
+                waiting,
+                lack,
+            } => {
+                let lack = lack.map(|lack| format!("; {}", printable(&lack)));
+                let lack = lack.unwrap_or_default();
+                self.wait(format!(
+                    "waiting for devices (request '{request}'): place {position} of {waiting}{lack}"
+                ));
+            }
+            Step::Away { reason } => self.wait(format!("{}; trying again", printable(&reason))),
+            Step::Granted { lease, nodes, .. } => {
+                if self.has_waited {
+                    self.end_line();
+                    eprintln!(
+                        "causeway run: lease {lease}, {}",
+                        printable(&shares(&nodes))
+                    );
+                }
+            }
+            Step::Over { reason } => {
+                self.end_line();
+                let reason = printable(&reason);
+                eprintln!("causeway run: the lease is over before the program is: {reason}");
+            }
+        }
+    }
+
+    /// Shows how long it has been, where somebody sees it.
+    pub(crate) fn tick(&self) {
+        if let Some(line) = &self.line {
+            let waited =
+                duration(u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX));
+            eprint!("\r\x1b[Kcauseway run: {line}, {waited}");
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    /// How often that is.
+    pub(crate) const TICK: Duration = Duration::from_secs(1);
+
+    /// Whatever comes next begins a line of its own.
+    pub(crate) fn end_line(&mut self) {
+        if self.line.take().is_some() {
+            eprintln!();
+        }
+    }
+
+    fn wait(&mut self, line: String) {
+        self.has_waited = true;
+        if self.is_terminal {
+            self.line = Some(line);
+            self.tick();
+        } else {
+            eprintln!("causeway run: {line}");
+        }
+    }
+}

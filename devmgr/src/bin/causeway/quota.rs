@@ -1,0 +1,338 @@
+//! `causeway quota`: what users and groups may have of the device manager's devices, and what they have.
+//!
+//! Three things are limited, each for one user, a group together, or every user who has no quota of his own: devices
+//! at once, their memory, and device-hours in the policy's window. Invariant: a limit that is not named is left as it is.
+
+use causeway_proto::manager::{
+    ListQuotasRequest, Priority, Quota as QuotaWord, QuotaList, quota, quota_use,
+};
+use causeway_proto::request;
+use clap::{Subcommand, ValueEnum};
+
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::json::{Quota, Quotas, Used};
+use crate::text::{Table, bytes, duration, printable};
+use crate::users::users;
+
+/// What `quota` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show quotas and what is used of them: what concerns you, all of them for administrators (the default)
+    Show,
+    /// Set limits; those that are not named stay
+    Set {
+        #[command(flatten)]
+        who: Who,
+        #[command(flatten)]
+        limits: Limits,
+    },
+    /// Take a quota away with all its limits
+    Remove {
+        #[command(flatten)]
+        who: Who,
+    },
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Who {
+    /// Of this user
+    #[arg(long)]
+    user: Option<String>,
+    /// Of this group, all its members together
+    #[arg(long)]
+    group: Option<String>,
+    /// Of each user that has no quota of his own
+    #[arg(long)]
+    every_user: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Limits {
+    /// Devices at once, a share counting as one; or none
+    #[arg(long, value_name = "COUNT", value_parser = devices)]
+    devices: Option<Limit<u32>>,
+    /// Device memory at once, such as 64GiB; or none
+    #[arg(long, value_name = "BYTES", value_parser = memory)]
+    memory: Option<Limit<u64>>,
+    /// Hours of a device in the manager's window (two devices for an hour are two); or none
+    #[arg(long, value_name = "HOURS", value_parser = hours)]
+    device_hours: Option<Limit<u64>>,
+    /// The most urgent class that may be asked for; or none
+    #[arg(long, value_name = "CLASS", value_enum)]
+    highest: Option<Class>,
+}
+
+/// A limit, or that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit<T>(Option<T>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Class {
+    Low,
+    Normal,
+    High,
+    None,
+}
+
+/// Nothing at all is no limit on the wire, and would be an odd way to keep somebody out.
+const NOT_ZERO: &str = "it must be more than 0; who is to have nothing is no user (causeway users remove)";
+const NONE: &str = "none";
+
+fn devices(text: &str) -> Result<Limit<u32>, String> {
+    limit(text, |text| text.parse().ok(), "a number of devices")
+}
+
+fn memory(text: &str) -> Result<Limit<u64>, String> {
+    limit(text, request::number, "a number of bytes such as 64GiB")
+}
+
+/// In seconds.
+fn hours(text: &str) -> Result<Limit<u64>, String> {
+    let seconds = |text: &str| {
+        let seconds = text.parse::<f64>().ok()? * 3600.0;
+        // More than a thousand years of all devices.
+        (0.0..1e15).contains(&seconds).then(|| seconds.round() as u64)
+    };
+    limit(text, seconds, "a number of hours such as 100 or 0.5")
+}
+
+fn limit<T: PartialEq + Default>(
+    text: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+    expected: &str,
+) -> Result<Limit<T>, String> {
+    if text == NONE {
+        return Ok(Limit(None));
+    }
+    match read(text) {
+        None => Err(format!("write {expected}, or none")),
+        Some(zero) if zero == T::default() => Err(NOT_ZERO.to_owned()),
+        value => Ok(Limit(value)),
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
+    let quotas = match arguments.what.as_ref().unwrap_or(&What::Show) {
+        What::Show => context.with_manager(async |manager| list(manager).await)?,
+        What::Set { who, limits } => context.with_manager(async |manager| {
+            let quotas = list(manager).await?.quotas.into_iter();
+            let who = who.word();
+            let set = quotas.into_iter().find(|of| of.who == who);
+            let mut quota = set.unwrap_or_default();
+            quota.who = who;
+            limits.apply(&mut quota);
+            warn_of_nobody(manager, &quota).await?;
+            put(manager, quota).await
+        })?,
+        What::Remove { who } => context.with_manager(async |manager| {
+            let quota = QuotaWord {
+                who: who.word(),
+                ..QuotaWord::default()
+            };
+            put(manager, quota).await
+        })?,
+    };
+    context.print(&Quotas::from(quotas), text)
+}
+
+async fn list(manager: &Connection) -> Result<QuotaList, Failure> {
+    let request = manager.request(ListQuotasRequest {});
+    manager.hear(manager.admin().list_quotas(request)).await
+}
+
+/// A name that is mistyped leaves the one unlimited who was meant. Who shows a certificate needs not be known.
+async fn warn_of_nobody(manager: &Connection, quota: &QuotaWord) -> Result<(), Failure> {
+    let users = users(manager).await?;
+    if users.is_empty() {
+        return Ok(());
+    }
+    let nobody = match &quota.who {
+        Some(quota::Who::User(name)) if users.iter().all(|user| user.name != *name) => {
+            format!("no user {name} was added: who shows a certificate of that name has this quota")
+        }
+        Some(quota::Who::Group(name)) if users.iter().all(|user| !user.groups.contains(name)) => {
+            format!("nobody is in the group {name} (yet): causeway users groups NAME {name}")
+        }
+        _ => return Ok(()),
+    };
+    eprintln!("causeway quota: {}", printable(&nobody));
+    Ok(())
+}
+
+/// Sets it; what holds then.
+async fn put(manager: &Connection, quota: QuotaWord) -> Result<QuotaList, Failure> {
+    let request = manager.request(quota);
+    manager.hear(manager.admin().put_quota(request)).await?;
+    list(manager).await
+}
+
+impl Who {
+    fn word(&self) -> Option<quota::Who> {
+        let user = self.user.clone().map(quota::Who::User);
+        let group = self.group.clone().map(quota::Who::Group);
+        let every = self.every_user.then_some(quota::Who::EveryUser(true));
+        user.or(group).or(every)
+    }
+}
+
+impl Limits {
+    fn apply(&self, quota: &mut QuotaWord) {
+        if let Some(Limit(limit)) = self.devices {
+            quota.devices = limit.unwrap_or(0);
+        }
+        if let Some(Limit(limit)) = self.memory {
+            quota.memory = limit.unwrap_or(0);
+        }
+        if let Some(Limit(limit)) = self.device_hours {
+            quota.device_seconds = limit.unwrap_or(0);
+        }
+        if let Some(class) = self.highest {
+            quota.highest = match class {
+                Class::Low => Some(Priority::Low.into()),
+                Class::Normal => Some(Priority::Normal.into()),
+                Class::High => Some(Priority::High.into()),
+                Class::None => None,
+            };
+        }
+    }
+}
+
+impl From<QuotaList> for Quotas {
+    fn from(list: QuotaList) -> Quotas {
+        let limit = |value: u64| Some(value).filter(|&value| value != 0);
+        let quotas = list.quotas.into_iter().map(|of| Quota {
+            highest: of.highest.map(|_| class(of.highest())),
+            devices: limit(of.devices.into()),
+            memory_bytes: limit(of.memory),
+            device_seconds: limit(of.device_seconds),
+            who: match of.who {
+                Some(quota::Who::User(name)) => format!("user {name}"),
+                Some(quota::Who::Group(name)) => format!("group {name}"),
+                Some(quota::Who::EveryUser(_)) | None => "every user".to_owned(),
+            },
+        });
+        let used = list.uses.into_iter().map(|of| Used {
+            who: match of.who {
+                Some(quota_use::Who::Group(name)) => format!("group {name}"),
+                Some(quota_use::Who::User(name)) => format!("user {name}"),
+                None => "nobody".to_owned(),
+            },
+            devices: of.devices,
+            memory_bytes: of.memory,
+            device_seconds: of.device_seconds,
+        });
+        Quotas {
+            window_seconds: list.window_seconds,
+            quotas: quotas.collect(),
+            used: used.collect(),
+        }
+    }
+}
+
+fn class(priority: Priority) -> &'static str {
+    match priority {
+        Priority::Low => "low",
+        Priority::Normal => "normal",
+        Priority::High => "high",
+    }
+}
+
+fn text(quotas: &Quotas) -> String {
+    let used = |who: &str| quotas.used.iter().find(|used| used.who == who);
+    let other = quotas.used.iter();
+    let other = other.filter(|used| !quotas.quotas.iter().any(|quota| quota.who == used.who));
+    if quotas.quotas.is_empty() && quotas.used.is_empty() {
+        return "There is no quota: everyone may have what there is.\n".to_owned();
+    }
+    let window = duration(quotas.window_seconds.saturating_mul(1000));
+    let hours = format!("DEVICE-HOURS IN {window}");
+    let mut table = Table::new(["WHO", "DEVICES", "MEMORY", &hours, "CLASS UP TO"]);
+    for quota in &quotas.quotas {
+        let used = used(&quota.who);
+        let is_one = quota.who != "every user";
+        // Of a quota that is many users', nothing in particular is used.
+        let of = |used: String| if is_one { format!("{used} of ") } else { String::new() };
+        let cell = |has: String, limit: Option<String>| match limit {
+            Some(limit) => of(has) + &limit,
+            None if is_one => has,
+            None => "-".to_owned(),
+        };
+        table.row([
+            quota.who.clone(),
+            cell(
+                used.map_or(0, |of| of.devices).to_string(),
+                quota.devices.map(|count| count.to_string()),
+            ),
+            cell(
+                bytes(used.map_or(0, |of| of.memory_bytes)),
+                quota.memory_bytes.map(bytes),
+            ),
+            cell(
+                in_hours(used.map_or(0, |of| of.device_seconds)),
+                quota.device_seconds.map(in_hours),
+            ),
+            quota.highest.unwrap_or("-").to_owned(),
+        ]);
+    }
+    for used in other {
+        table.row([
+            used.who.clone(),
+            used.devices.to_string(),
+            bytes(used.memory_bytes),
+            in_hours(used.device_seconds),
+            "-".to_owned(),
+        ]);
+    }
+    table.to_string()
+}
+
+fn in_hours(seconds: u64) -> String {
+    let hours = format!("{:.2}", seconds as f64 / 3600.0);
+    hours.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_people_write_them() {
+        assert_eq!(devices("3"), Ok(Limit(Some(3))));
+        assert_eq!(memory("64GiB"), Ok(Limit(Some(64 << 30))));
+        assert_eq!(hours("0.5"), Ok(Limit(Some(1800))));
+        assert_eq!(memory("none"), Ok(Limit(None)));
+        for wrong in ["", "-1", "0", "x", "NaN", "1e300", "inf"] {
+            assert!(devices(wrong).is_err() && memory(wrong).is_err() && hours(wrong).is_err());
+        }
+        assert_eq!((in_hours(1800), in_hours(7200)), ("0.5".to_owned(), "2".to_owned()));
+    }
+
+    #[test]
+    fn a_limit_that_is_not_named_stays() {
+        let mut quota = QuotaWord {
+            devices: 4,
+            memory: 1 << 30,
+            ..QuotaWord::default()
+        };
+        let limits = Limits {
+            devices: Some(Limit(None)),
+            memory: None,
+            device_hours: Some(Limit(Some(60))),
+            highest: Some(Class::Low),
+        };
+        limits.apply(&mut quota);
+        assert_eq!((quota.devices, quota.memory), (0, 1 << 30));
+        assert_eq!(quota.device_seconds, 60);
+        assert_eq!(quota.highest, Some(Priority::Low.into()));
+    }
+}

@@ -1,0 +1,87 @@
+//! `causeway request`: whether devices could be had now, without taking them; else why not.
+
+use std::process::ExitCode;
+
+use causeway_proto::manager as pb;
+use causeway_proto::manager::considered::Outcome as Considered;
+
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::json::{self, Fitting, NodeShare};
+use crate::text::{printable, shares};
+use crate::wish::{Terms, Wish};
+
+/// What `request` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The devices, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; spread' [default: those configured]
+    request: Option<String>,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
+    let settings = context.settings();
+    let wish = Wish::of(arguments.request.as_deref(), &arguments.terms, &settings)?;
+    let wish = wish.ok_or_else(|| {
+        for problem in &settings.problems {
+            eprintln!("causeway request: {problem}");
+        }
+        Failure::new("no devices are asked for").cure(
+            "causeway request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good",
+        )
+    })?;
+    let considered = context.with_manager(async |manager| {
+        let request = manager.request(wish.message("causeway request"));
+        manager.hear(manager.leases().consider(request)).await
+    })?;
+    let request = wish.devices.to_string();
+    let fitting = match considered.outcome {
+        Some(Considered::Fitting(fitting)) => {
+            let (shown, devices) = told(fitting.nodes);
+            Fitting {
+                request,
+                fits: true,
+                nodes: shown,
+                devices,
+                refusal: None,
+                reason: None,
+            }
+        }
+        Some(Considered::Refused(refused)) => Fitting {
+            request,
+            fits: false,
+            nodes: Vec::new(),
+            devices: Vec::new(),
+            refusal: Some(json::refusal(refused.code())),
+            reason: Some(refused.reason),
+        },
+        None => return Err(Failure::new("the device manager says neither yes nor no")),
+    };
+    context.print(&fitting, text)?;
+    Ok(if fitting.fits {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The nodes that are named, and the devices' names.
+fn told(mut nodes: Vec<pb::NodeShare>) -> (Vec<NodeShare>, Vec<String>) {
+    let devices = nodes.iter().flat_map(|node| node.devices.clone()).collect();
+    nodes.retain(|node| !node.node_uuid.is_empty());
+    (nodes.into_iter().map(NodeShare::from).collect(), devices)
+}
+
+fn text(fitting: &Fitting) -> String {
+    match &fitting.reason {
+        None if fitting.nodes.is_empty() => {
+            let names: Vec<String> = fitting.devices.iter().map(|of| printable(of)).collect();
+            let count = names.len();
+            let devices = if count == 1 { "device" } else { "devices" };
+            format!("It would be granted now: {count} {devices} ({})\n", names.join(", "))
+        }
+        None => format!("It would be granted now: {}\n", shares(&fitting.nodes)),
+        Some(reason) => format!("It would not be granted now: {reason}.\n"),
+    }
+}

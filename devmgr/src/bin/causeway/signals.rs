@@ -1,0 +1,81 @@
+//! Signals of a tool that runs a program: which of them are the program's, and how the tool ends as the program did.
+//!
+//! Ctrl-C reaches the program by itself, as one of the terminal's foreground group: what the kernel sends is not passed
+//! on. What a process sends is: it may have meant the tool alone, and a program that gets a signal twice ends once.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::siginfo::Cause;
+use tokio::sync::mpsc;
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    /// Its number.
+    pub(crate) number: i32,
+    /// By the terminal, and so to the program as well.
+    pub(crate) is_the_terminals: bool,
+}
+
+impl Came {
+    /// As the program is sent it.
+    pub(crate) fn signal(self) -> Option<Signal> {
+        match self.number {
+            SIGHUP => Some(Signal::HUP),
+            SIGINT => Some(Signal::INT),
+            SIGQUIT => Some(Signal::QUIT),
+            SIGTERM => Some(Signal::TERM),
+            _ => None,
+        }
+    }
+}
+
+/// Signals that end programs, from now on.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn listen() -> std::io::Result<mpsc::UnboundedReceiver<Came>> {
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
+    let (tell, told) = mpsc::unbounded_channel();
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for origin in signals.forever() {
+                let came = Came {
+                    number: origin.signal,
+                    is_the_terminals: matches!(origin.cause, Cause::Kernel),
+                };
+                if tell.send(came).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(told)
+}
+
+/// Ends this process by this signal, as it would have without a handler; the code for a shell if it lives on.
+pub(crate) fn end_by(number: i32) -> ExitCode {
+    // The program has left a core, if anybody wanted one.
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let _ = setrlimit(Resource::Core, none);
+    let _ = emulate_default_handler(number);
+    ExitCode::from(u8::try_from(128 + number).unwrap_or(1))
+}
+
+/// Ends as the program did.
+pub(crate) fn end_as(status: ExitStatus) -> ExitCode {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        (None, Some(signal)) => end_by(signal),
+        (None, None) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,199 @@
+//! For people: tables, durations, sizes, moments.
+//!
+//! Invariant: what others say of themselves reaches no terminal but as printable characters.
+
+use std::time::{Duration, SystemTime};
+
+use crate::json::{NodeShare, Unit};
+
+/// A word as a shell reads it as one.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:@/+,=".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// Columns as wide as what is in them; the last as wide as it likes.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With these headings.
+    pub(crate) fn new<const N: usize>(headings: [&str; N]) -> Table {
+        Table {
+            rows: vec![headings.map(str::to_owned).to_vec()],
+        }
+    }
+
+    /// Adds a row below the others.
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows
+            .push(cells.iter().map(|cell| printable(cell)).collect());
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widest = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(widest).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                line += &format!("{cell:width$}  ");
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `node1: 0.0 Big GPU, 0.1#2 Small GPU; node2: …`: platform and device, the share of it, and its name.
+pub(crate) fn shares(nodes: &[NodeShare]) -> String {
+    let unit = |unit: &Unit| {
+        let share = match unit.share {
+            0 => String::new(),
+            share => format!("#{share}"),
+        };
+        let text = format!("{}.{}{share} {}", unit.platform, unit.device, unit.name);
+        text.trim_end().to_owned()
+    };
+    let node = |node: &NodeShare| {
+        let units: Vec<String> = node.units.iter().map(unit).collect();
+        format!("{}: {}", node.name, units.join(", "))
+    };
+    let nodes: Vec<String> = nodes.iter().map(node).collect();
+    nodes.join("; ")
+}
+
+/// A duration, in its two largest units.
+pub(crate) fn duration(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// A size, in the largest unit of which there is one.
+pub(crate) fn bytes(size: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut last = None;
+    for (unit, shift) in units.into_iter().zip([10, 20, 30, 40]) {
+        if size >> shift > 0 {
+            last = Some(format!(
+                "{:.1} {unit}",
+                size as f64 / (1u64 << shift) as f64
+            ));
+        }
+    }
+    last.unwrap_or_else(|| format!("{size} bytes"))
+}
+
+/// A count, in thousands or more where it has them.
+pub(crate) fn count(count: u64) -> String {
+    let units = [" T", " G", " M", " k"];
+    let steps = [1e12, 1e9, 1e6, 1e3];
+    let of = count as f64;
+    let largest = units.into_iter().zip(steps).find(|(_, step)| of >= *step);
+    largest.map_or_else(
+        || count.to_string(),
+        |(unit, step)| format!("{:.1}{unit}", of / step),
+    )
+}
+
+/// A moment of Unix time, by RFC 3339.
+pub(crate) fn moment(unix_ms: u64) -> String {
+    /// From the year 10000 on, which the form does not have.
+    const TOO_FAR: Duration = Duration::from_secs(253_402_300_800);
+    let since = Duration::from_millis(unix_ms);
+    if since >= TOO_FAR {
+        return "after 9999".to_owned();
+    }
+    let moment = SystemTime::UNIX_EPOCH + since;
+    humantime::format_rfc3339_seconds(moment).to_string()
+}
+
+/// What somebody said, without what would command a terminal.
+pub(crate) fn printable(said: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    said.chars().map(shown).collect()
+}
+
+/// The same of several lines.
+pub(crate) fn printable_lines(said: &str) -> String {
+    let lines: Vec<String> = said.lines().map(printable).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_proposed_can_be_pasted() {
+        for (word, pasted) in [
+            ("ann", "ann"),
+            ("a@b.c", "a@b.c"),
+            ("we ird", "'we ird'"),
+            ("o'neil", r"'o'\''neil'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), pasted);
+        }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(["A", "LONG", "C"]);
+        table.row(["wide".to_owned(), "é".to_owned(), "last one".to_owned()]);
+        table.row(["x".to_owned(), "y".to_owned(), String::new()]);
+        assert_eq!(
+            table.to_string(),
+            "A     LONG  C\nwide  é     last one\nx     y\n"
+        );
+    }
+
+    #[test]
+    fn sizes_have_the_largest_unit() {
+        let said = [1023, 1024, 3 << 29, 141 << 30].map(bytes);
+        assert_eq!(said, ["1023 bytes", "1.0 KiB", "1.5 GiB", "141.0 GiB"]);
+    }
+
+    #[test]
+    fn durations_have_two_units_at_most() {
+        let said = [999, 59_999, 61_000, 3_660_000, 90_000_000].map(duration);
+        assert_eq!(said, ["0 s", "59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn counts_and_moments_are_short() {
+        let said = [0, 999, 12_345, 2_000_000].map(count);
+        assert_eq!(said, ["0", "999", "12.3 k", "2.0 M"]);
+        assert_eq!(moment(1_798_761_600_000), "2027-01-01T00:00:00Z");
+        assert_eq!(moment(u64::MAX), "after 9999");
+    }
+
+    #[test]
+    fn a_name_does_not_command_the_terminal() {
+        let mut table = Table::new(["A"]);
+        table.row(["a\u{1b}[2Jb\nc".to_owned()]);
+        assert_eq!(table.to_string(), "A\na\u{fffd}[2Jb\u{fffd}c\n");
+    }
+
+    #[test]
+    fn nobody_commands_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\u{fffd}[2Jb\u{fffd}c");
+        assert_eq!(printable_lines("a\u{7}\nb\r"), "a\u{fffd}\nb\u{fffd}");
+    }
+}

@@ -1,0 +1,188 @@
+//! `causeway tokens`: what users show to the device manager who have no certificate.
+//!
+//! The manager keeps a digest only, so a token is printed once, when it is made: on standard output with nothing
+//! beside it, or into a file that nobody else can read. Invariant: it is nowhere else, in no argument and in no error.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use causeway_proto::manager::{
+    CreateTokenRequest, GetManagerRequest, ListTokensRequest, ManagerInfo,
+    RevokeTokenRequest,
+};
+use causeway_security::Secret;
+use clap::Subcommand;
+
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::json::{NewToken, Removed, Token};
+use crate::new_file::{NewFile, SECRET};
+use crate::text::{Table, moment};
+
+/// What `tokens` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make a token and print it, this once
+    Create {
+        /// Whose; left out: your own
+        user: Option<String>,
+        /// What to call it
+        #[arg(long, default_value = "", hide_default_value = true)]
+        label: String,
+        /// How long it counts, such as 90d or 12h; left out: until it is revoked
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        expires: Option<Duration>,
+        /// Write it into this new file, which nobody else can read, instead of printing it
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Show tokens by their ids, never themselves: your own, all of them for administrators
+    List {
+        /// Only this user's
+        #[arg(long)]
+        user: Option<String>,
+    },
+    /// Make a token count no more
+    Revoke {
+        /// Its id, as `tokens list` shows it (may be several)
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
+    match &arguments.what {
+        What::Create {
+            user,
+            label,
+            expires,
+            out,
+        } => {
+            let request = CreateTokenRequest {
+                user: user.clone().unwrap_or_default(),
+                label: label.clone(),
+                lifetime_ms: expires.map_or(Ok(0), lifetime)?,
+            };
+            create(context, request, out.as_deref())
+        }
+        What::List { user } => {
+            let user = user.clone();
+            let list = context.with_manager(async |manager| {
+                let user = match user {
+                    Some(user) => user,
+                    None => own_or_all(who(manager).await?),
+                };
+                let request = manager.request(ListTokensRequest { user });
+                manager.hear(manager.admin().list_tokens(request)).await
+            })?;
+            let tokens: Vec<Token> = list.tokens.into_iter().map(Token::from).collect();
+            context.print(&tokens, |tokens| text(tokens, SystemTime::now()))
+        }
+        What::Revoke { ids } => {
+            context.with_manager(async |manager| {
+                for id in ids {
+                    let request = manager.request(RevokeTokenRequest {
+                        token_id: id.clone(),
+                    });
+                    manager.hear(manager.admin().revoke_token(request)).await?;
+                }
+                Ok(())
+            })?;
+            let removed = ids.clone();
+            context.print(&Removed { removed }, |of| {
+                format!("revoked: {}\n", of.removed.join(" "))
+            })
+        }
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text);
+    duration.map_err(|_| "write a length of time such as 90d or 12h; left out, it counts until it is revoked".to_owned())
+}
+
+/// On the wire, 0 is for ever.
+fn lifetime(of: Duration) -> Result<u64, Failure> {
+    let milliseconds = u64::try_from(of.as_millis()).ok().filter(|&ms| ms != 0);
+    milliseconds.ok_or_else(|| {
+        Failure::new("--expires is a length of time").cure("such as 90d, 12h or 30min")
+    })
+}
+
+/// As whom the manager knows the caller.
+pub(crate) async fn who(manager: &Connection) -> Result<ManagerInfo, Failure> {
+    let request = manager.request(GetManagerRequest {});
+    manager.hear(manager.admin().get_manager(request)).await
+}
+
+/// Nobody in particular: all.
+fn own_or_all(who: ManagerInfo) -> String {
+    if who.admin { String::new() } else { who.user }
+}
+
+fn create(context: &Context, mut request: CreateTokenRequest, out: Option<&Path>) -> Outcome {
+    // First, so that no token is made that nobody gets.
+    let file = out.map(|path| NewFile::create(path.to_owned(), SECRET));
+    let file = file.transpose()?;
+    let (made, user) = context.with_manager(async |manager| {
+        if request.user.is_empty() {
+            request.user = who(manager).await?.user;
+        }
+        let user = request.user.clone();
+        let request = manager.request(request);
+        let made = manager.hear(manager.admin().create_token(request)).await?;
+        Ok((made, user))
+    })?;
+    let token = Secret::new(made.token + "\n");
+    let id = made.token_id;
+    let file = file.map(|file| file.write(token.reveal()));
+    let file = file.transpose().map_err(|failure| {
+        failure.cure(format!("causeway tokens revoke {id}: nobody has that token"))
+    })?;
+    if !context.json() && file.is_none() {
+        eprintln!(
+            "Token {id} of {user}, which is not shown again. Keep it in a file that others cannot read, named by \
+             --token-file, CAUSEWAY_TOKEN_FILE or token_file in servers.toml:"
+        );
+    }
+    let line = String::from_utf8_lossy(token.reveal());
+    let new = NewToken {
+        id: &id,
+        user: &user,
+        token: file.is_none().then(|| line.trim_end()),
+        file: file.as_deref(),
+    };
+    context.print(&new, |new| match (new.token, new.file) {
+        (Some(token), _) => format!("{token}\n"),
+        (None, file) => {
+            let file = file.unwrap_or(Path::new("")).display();
+            format!("token {} of {} is in {file}\n", new.id, new.user)
+        }
+    })
+}
+
+fn text(tokens: &[Token], now: SystemTime) -> String {
+    if tokens.is_empty() {
+        return "There is no token.\n".to_owned();
+    }
+    let now = now.duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_millis());
+    let mut table = Table::new(["ID", "USER", "EXPIRES", "LABEL"]);
+    for token in tokens {
+        let until = match token.expires_unix_ms {
+            None => "never".to_owned(),
+            Some(at) if u128::from(at) <= now => "expired".to_owned(),
+            Some(at) => moment(at),
+        };
+        let (id, user) = (token.id.clone(), token.user.clone());
+        table.row([id, user, until, token.label.clone()]);
+    }
+    table.to_string()
+}

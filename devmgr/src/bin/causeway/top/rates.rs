@@ -1,0 +1,114 @@
+//! How much a second, from the totals that nodes tell now and then: pure.
+//!
+//! Heartbeats and snapshots do not come in step, so a rate is taken over a few seconds. Invariant: totals that fell
+//! (a daemon was started anew) make no rate, and never a negative one.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What a rate is taken over.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// What a node or a lease moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Rate {
+    /// Over bulk connections, both ways.
+    pub(super) bytes_per_second: f64,
+    pub(super) commands_per_second: f64,
+}
+
+/// What a node or a lease has moved in all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Totals {
+    pub(super) bytes: u64,
+    pub(super) commands: u64,
+}
+
+/// See the module. By the ids of those who move.
+#[derive(Debug, Default)]
+pub(super) struct Rates(HashMap<Vec<u8>, VecDeque<(Duration, Totals)>>);
+
+impl Rates {
+    /// What all have moved until a time, which is later than that of the last call; who is not among them is
+    /// forgotten.
+    pub(super) fn take<'a>(
+        &mut self,
+        at: Duration,
+        all: impl Iterator<Item = (&'a [u8], Totals)>,
+    ) {
+        let mut before = std::mem::take(&mut self.0);
+        for (who, totals) in all {
+            let mut samples = before.remove(who).unwrap_or_default();
+            let fell = |(_, last): &(Duration, Totals)| {
+                last.bytes > totals.bytes || last.commands > totals.commands
+            };
+            if samples.back().is_some_and(fell) {
+                samples.clear();
+            }
+            samples.push_back((at, totals));
+            // One of them may be older, so that the window is covered.
+            let begin = at.saturating_sub(WINDOW);
+            while samples.get(1).is_some_and(|second| second.0 <= begin) {
+                samples.pop_front();
+            }
+            self.0.insert(who.to_vec(), samples);
+        }
+    }
+
+    /// What somebody moves; `None` until that is known.
+    pub(super) fn of(&self, who: &[u8]) -> Option<Rate> {
+        let samples = self.0.get(who)?;
+        let ((begin, first), (end, last)) = (samples.front()?, samples.back()?);
+        let seconds = end.saturating_sub(*begin).as_secs_f64();
+        (seconds > 0.0).then(|| Rate {
+            bytes_per_second: (last.bytes - first.bytes) as f64 / seconds,
+            commands_per_second: (last.commands - first.commands) as f64 / seconds,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(rates: &mut Rates, second: u64, all: &[(&[u8], u64, u64)]) {
+        let all = all.iter().map(|&(who, bytes, commands)| (who, Totals { bytes, commands }));
+        rates.take(Duration::from_secs(second), all);
+    }
+
+    fn bytes(rates: &Rates, who: &[u8]) -> Option<f64> {
+        rates.of(who).map(|rate| rate.bytes_per_second)
+    }
+
+    #[test]
+    fn a_rate_is_what_was_moved_in_the_last_seconds() {
+        let mut rates = Rates::default();
+        take(&mut rates, 0, &[(b"a", 1000, 0)]);
+        assert_eq!(rates.of(b"a"), None);
+        take(&mut rates, 2, &[(b"a", 3000, 10)]);
+        let rate = rates.of(b"a").unwrap();
+        assert_eq!((rate.bytes_per_second, rate.commands_per_second), (1000.0, 5.0));
+        // Nothing more is moved: the rate falls, and is nothing when the window has passed.
+        take(&mut rates, 4, &[(b"a", 3000, 10)]);
+        assert_eq!(bytes(&rates, b"a"), Some(500.0));
+        for second in 5..=8 {
+            take(&mut rates, second, &[(b"a", 3000, 10)]);
+        }
+        assert_eq!(rates.of(b"a"), Some(Rate::default()));
+    }
+
+    #[test]
+    fn who_begins_anew_or_goes_has_no_rate() {
+        let mut rates = Rates::default();
+        take(&mut rates, 0, &[(b"a", 5000, 9), (b"b", 0, 0)]);
+        take(&mut rates, 1, &[(b"a", 10, 9), (b"b", 50, 0)]);
+        assert_eq!((bytes(&rates, b"a"), bytes(&rates, b"b")), (None, Some(50.0)));
+        take(&mut rates, 2, &[(b"a", 30, 9)]);
+        assert_eq!((bytes(&rates, b"a"), bytes(&rates, b"b")), (Some(20.0), None));
+        take(&mut rates, 3, &[]);
+        take(&mut rates, 4, &[(b"a", 90, 9)]);
+        assert_eq!(rates.of(b"a"), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! What the live view shows, and what keys and news do to it: pure; time comes in, counted from the start.
+//!
+//! Invariant: what was heard last stays to be seen while the manager is away, and is marked as old.
+
+use std::time::Duration;
+
+use causeway_proto::manager::Snapshot;
+
+use super::rates::{Rate, Rates, Totals};
+
+/// A list on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pane {
+    Nodes,
+    Devices,
+    Leases,
+    Queue,
+}
+
+impl Pane {
+    /// From above.
+    pub(super) const ALL: [Pane; 4] = [Pane::Nodes, Pane::Devices, Pane::Leases, Pane::Queue];
+}
+
+/// What somebody wants of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Quit,
+    NextPane,
+    /// So many rows down, or up.
+    Scroll(isize),
+    First,
+    Last,
+}
+
+/// Whether the manager is heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// Nothing was heard yet.
+    Beginning,
+    Heard,
+    Lost {
+        since: Duration,
+        reason: String,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct View {
+    /// Where the manager is.
+    pub(super) manager: String,
+    pub(super) link: Link,
+    pub(super) snapshot: Snapshot,
+    pub(super) focus: Pane,
+    rates: Rates,
+    lease_rates: Rates,
+    /// The first row that is shown, by pane; drawing goes no further than there are rows.
+    scrolled: [usize; Pane::ALL.len()],
+}
+
+impl View {
+    pub(super) fn new(manager: String) -> View {
+        View {
+            manager,
+            link: Link::Beginning,
+            snapshot: Snapshot::default(),
+            focus: Pane::Nodes,
+            rates: Rates::default(),
+            lease_rates: Rates::default(),
+            scrolled: [0; Pane::ALL.len()],
+        }
+    }
+
+    /// The manager has told how things are.
+    pub(super) fn take(&mut self, at: Duration, snapshot: Snapshot) {
+        let connected = snapshot.nodes.iter().filter(|node| node.connected);
+        let moved = connected.map(|node| {
+            let (bytes, commands) = (node.bytes, node.commands);
+            (&node.node_uuid[..], Totals { bytes, commands })
+        });
+        self.rates.take(at, moved);
+        let moved = snapshot.leases.iter().map(|lease| {
+            let (bytes, commands) = (lease.bytes, lease.commands);
+            (&lease.lease_id[..], Totals { bytes, commands })
+        });
+        self.lease_rates.take(at, moved);
+        self.snapshot = snapshot;
+        self.link = Link::Heard;
+    }
+
+    /// The manager is not heard.
+    pub(super) fn lose(&mut self, at: Duration, reason: String) {
+        let since = match self.link {
+            Link::Lost { since, .. } => since,
+            _ => at,
+        };
+        self.link = Link::Lost { since, reason };
+    }
+
+    /// Does what is wished; true: it is over.
+    pub(super) fn grant(&mut self, wish: Wish) -> bool {
+        let rows = self.rows(self.focus);
+        let first = &mut self.scrolled[self.focus as usize];
+        match wish {
+            Wish::Quit => return true,
+            Wish::NextPane => {
+                let next = (self.focus as usize + 1) % Pane::ALL.len();
+                self.focus = Pane::ALL[next];
+            }
+            Wish::Scroll(by) => *first = first.saturating_add_signed(by).min(rows),
+            Wish::First => *first = 0,
+            Wish::Last => *first = rows,
+        }
+        false
+    }
+
+    /// How many rows a pane has.
+    pub(super) fn rows(&self, pane: Pane) -> usize {
+        match pane {
+            Pane::Nodes => self.snapshot.nodes.len(),
+            Pane::Devices => self.snapshot.nodes.iter().map(|of| of.devices.len()).sum(),
+            Pane::Leases => self.snapshot.leases.len(),
+            Pane::Queue => self.snapshot.queue.iter().map(|of| of.requests.len()).sum(),
+        }
+    }
+
+    /// The first row of a pane where so many fit.
+    pub(super) fn first_row(&self, pane: Pane, room: usize) -> usize {
+        let most = self.rows(pane).saturating_sub(room);
+        self.scrolled[pane as usize].min(most)
+    }
+
+    /// What a node moves.
+    pub(super) fn rate(&self, node: &[u8]) -> Option<Rate> {
+        self.rates.of(node)
+    }
+
+    /// What the sessions of a lease move.
+    pub(super) fn lease_rate(&self, lease: &[u8]) -> Option<Rate> {
+        self.lease_rates.of(lease)
+    }
+
+    /// What all nodes move that are known to move anything.
+    pub(super) fn rate_in_all(&self) -> Rate {
+        let rates = self.snapshot.nodes.iter();
+        let rates = rates.filter_map(|node| self.rate(&node.node_uuid));
+        rates.fold(Rate::default(), |all, of| Rate {
+            bytes_per_second: all.bytes_per_second + of.bytes_per_second,
+            commands_per_second: all.commands_per_second + of.commands_per_second,
+        })
+    }
+}
+
+/// How high each pane is, its title and header included, in so many lines: what it wants, but none takes another's
+/// share. A pane that gets no row beside title and header is left out, the last first.
+pub(super) fn heights(lines: u16, wanted: [u16; Pane::ALL.len()]) -> [u16; Pane::ALL.len()] {
+    const LEAST: u16 = 3;
+    let shown = usize::from(lines / LEAST).min(wanted.len());
+    let mut heights = [0; Pane::ALL.len()];
+    let mut left = lines;
+    // Line by line to all that want more.
+    loop {
+        let before = left;
+        for (height, wanted) in heights.iter_mut().zip(wanted).take(shown) {
+            if left > 0 && *height < wanted.max(LEAST) {
+                *height += 1;
+                left -= 1;
+            }
+        }
+        if left == before {
+            return heights;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::manager::{DeviceInfo, NodeInfo};
+
+    fn snapshot(nodes: usize) -> Snapshot {
+        let node = NodeInfo {
+            devices: vec![DeviceInfo::default(); 2],
+            ..NodeInfo::default()
+        };
+        Snapshot {
+            nodes: vec![node; nodes],
+            ..Snapshot::default()
+        }
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_was_heard_stays_while_the_manager_is_away() {
+        let mut view = View::new("m:1".to_owned());
+        assert_eq!(view.link, Link::Beginning);
+        view.take(at(1), snapshot(3));
+        view.lose(at(2), "gone".to_owned());
+        view.lose(at(3), "still gone".to_owned());
+        let lost = Link::Lost {
+            since: at(2),
+            reason: "still gone".to_owned(),
+        };
+        assert_eq!(view.link, lost);
+        assert_eq!(view.rows(Pane::Devices), 6);
+        view.take(at(4), snapshot(1));
+        assert_eq!((view.link.clone(), view.rows(Pane::Nodes)), (Link::Heard, 1));
+    }
+
+    #[test]
+    fn scrolling_stays_within_what_there_is() {
+        let mut view = View::new(String::new());
+        view.take(at(0), snapshot(10));
+        assert!(!view.grant(Wish::Scroll(-3)));
+        assert_eq!(view.first_row(Pane::Nodes, 4), 0);
+        view.grant(Wish::Scroll(2));
+        assert_eq!(view.first_row(Pane::Nodes, 4), 2);
+        view.grant(Wish::Last);
+        assert_eq!(view.first_row(Pane::Nodes, 4), 6);
+        assert_eq!(view.first_row(Pane::Nodes, 40), 0);
+        assert_eq!(view.first_row(Pane::Devices, 4), 0);
+        view.grant(Wish::NextPane);
+        view.grant(Wish::Scroll(100));
+        assert_eq!(view.first_row(Pane::Devices, 5), 15);
+        // Fewer rows come.
+        view.take(at(1), snapshot(1));
+        assert_eq!(view.first_row(Pane::Devices, 1), 1);
+        for _ in 0..3 {
+            view.grant(Wish::NextPane);
+        }
+        assert_eq!(view.focus, Pane::Nodes);
+        view.grant(Wish::First);
+        assert_eq!(view.first_row(Pane::Nodes, 1), 0);
+        assert!(view.grant(Wish::Quit));
+    }
+
+    #[test]
+    fn panes_share_what_lines_there_are() {
+        assert_eq!(heights(40, [5, 6, 3, 3]), [5, 6, 3, 3]);
+        assert_eq!(heights(16, [100, 100, 3, 3]), [5, 5, 3, 3]);
+        assert_eq!(heights(7, [9, 9, 9, 9]), [4, 3, 0, 0]);
+        assert_eq!(heights(2, [9, 9, 9, 9]), [0; 4]);
+        assert_eq!(heights(0, [9, 9, 9, 9]), [0; 4]);
+    }
+}

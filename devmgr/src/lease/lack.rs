@@ -1,0 +1,231 @@
+//! What a request lacks, for people: how many devices meet it, and what keeps them.
+//!
+//! What it is not: nothing is decided by it. Invariant: it has numbers and the request's own words; it names no node,
+//! no user and no lease, so that anybody may be told.
+
+use std::fmt;
+
+use causeway_proto::request::{DeviceRequest, Placement, Wanted};
+
+use super::action::{Refusal, Refused};
+use super::holding::Demand;
+use super::manager::Manager;
+use crate::inventory::Level;
+use crate::policy::ledger::{Exceeded, InTheWay};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lack {
+    kinds: Vec<KindLack>,
+    devices: u32,
+    placement: Placement,
+    /// There would be enough, if all were free.
+    exist: bool,
+}
+
+/// Devices that one kind of a request accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct KindLack {
+    /// Its conditions; empty: any device.
+    conditions: String,
+    /// A condition that no device meets.
+    unmet: Option<String>,
+    asked: u32,
+    /// All, and those of them that are free.
+    known: u32,
+    free: u32,
+    /// Of all, those on nodes that are being drained, and that are away.
+    drained: u32,
+    lost: u32,
+}
+
+/// Why a request gets nothing, beyond the refusal's own words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Detail {
+    /// The devices.
+    Devices(Lack),
+    /// The quota.
+    Quota(InTheWay),
+}
+
+impl Manager {
+    /// A refusal with all that can be said about it.
+    pub(super) fn explained(&mut self, demand: &Demand, why: Refusal) -> Refused {
+        let exceeded = match why {
+            Refusal::NothingFits | Refusal::NothingFree => {
+                let exist = why == Refusal::NothingFree;
+                let lack = self.lack(&demand.devices, exist);
+                let detail = Some(Detail::Devices(lack));
+                return Refused { why, detail };
+            }
+            Refusal::QuotaOfDevices => Some(Exceeded::Devices),
+            Refusal::QuotaOfMemory => Some(Exceeded::Memory),
+            Refusal::QuotaOfTime => Some(Exceeded::Time),
+            Refusal::Class => Some(Exceeded::Class),
+            Refusal::QueueFull | Refusal::QueueFullOfOwn | Refusal::IdInUse => None,
+        };
+        let quota = exceeded.and_then(|of| self.ledger.in_the_way(&demand.party, of));
+        let detail = quota.map(Detail::Quota);
+        Refused { why, detail }
+    }
+
+    /// What a request lacks that is served by nobody's going alone: `None` if open nodes have it.
+    pub(super) fn lack_of_open(&mut self, request: &DeviceRequest) -> Option<Lack> {
+        let manner = self.manner(request.placement(), u64::MAX);
+        if self.cluster.choose(Level::Open, request, manner).is_ok() {
+            return None;
+        }
+        let exist = self.cluster.choose(Level::Known, request, manner).is_ok();
+        Some(self.lack(request, exist))
+    }
+
+    fn lack(&mut self, request: &DeviceRequest, exist: bool) -> Lack {
+        let known = self.cluster.count(Level::Known, request);
+        let free = self.cluster.count(Level::Free, request);
+        let mut drained = vec![0; known.len()];
+        let mut lost = vec![0; known.len()];
+        for (id, node) in &self.nodes {
+            let away = match (node.connected, node.draining) {
+                (false, _) => &mut lost,
+                (true, true) => &mut drained,
+                (true, false) => continue,
+            };
+            for (all, here) in away.iter_mut().zip(self.cluster.count_on(*id, request)) {
+                *all += here;
+            }
+        }
+        let kinds = request
+            .wanted()
+            .iter()
+            .enumerate()
+            .map(|(at, wanted)| KindLack {
+                conditions: conditions(wanted),
+                unmet: (known[at] == 0).then(|| self.unmet(wanted)).flatten(),
+                asked: wanted.count(),
+                known: known[at],
+                free: free[at],
+                drained: drained[at],
+                lost: lost[at],
+            });
+        Lack {
+            kinds: kinds.collect(),
+            devices: request.count(),
+            placement: request.placement(),
+            exist,
+        }
+    }
+
+    /// The first condition that no device meets.
+    fn unmet(&mut self, wanted: &Wanted) -> Option<String> {
+        let unmet = wanted.conditions().iter().find(|condition| {
+            let alone = Wanted::new(1, vec![(*condition).clone()]);
+            let request = alone.and_then(|of| DeviceRequest::new(vec![of], Placement::Any));
+            request.is_ok_and(|request| self.cluster.count(Level::Known, &request) == [0])
+        });
+        unmet.map(ToString::to_string)
+    }
+}
+
+fn conditions(wanted: &Wanted) -> String {
+    let conditions: Vec<String> = wanted
+        .conditions()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    conditions.join(", ")
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said: Vec<String> = match self.exist {
+            true => self.kinds.iter().filter_map(KindLack::now).collect(),
+            false => self.kinds.iter().filter_map(KindLack::ever).collect(),
+        };
+        if !said.is_empty() {
+            return f.write_str(&said.join("; "));
+        }
+        let devices = match self.exist {
+            true => "those that are free",
+            false => "those that meet it",
+        };
+        match self.placement {
+            Placement::SameNode => write!(f, "{devices} are not together on one node"),
+            Placement::Spread => write!(f, "{devices} are not on {} different nodes", self.devices),
+            Placement::Any => write!(f, "{devices} would have to serve for two at once"),
+        }
+    }
+}
+
+impl KindLack {
+    /// Why there are not enough, free or not.
+    fn ever(&self) -> Option<String> {
+        let Self { known, asked, .. } = self;
+        if known >= asked {
+            return None;
+        }
+        Some(match (known, &self.unmet) {
+            (0, Some(condition)) => format!("no device has {condition}"),
+            (0, None) if self.conditions.is_empty() => "there is no device".to_owned(),
+            (0, None) => format!("no device has all of {}", self.conditions),
+            _ => format!("{} {}, {asked} asked for", known, self.meet(*known)),
+        })
+    }
+
+    /// Why there are not enough now.
+    fn now(&self) -> Option<String> {
+        let Self { known, free, .. } = self;
+        if *free >= self.asked {
+            return None;
+        }
+        let is = |count: u32| if count == 1 { "is" } else { "are" };
+        let mut text = format!(
+            "{known} {}, {free} of them {} free",
+            self.meet(*known),
+            is(*free)
+        );
+        for (count, where_) in [
+            (self.drained, "on nodes that are being drained"),
+            (self.lost, "on nodes that are lost"),
+        ] {
+            if count > 0 {
+                text += &format!(", {count} {} {where_}", is(count));
+            }
+        }
+        Some(format!("{text}, {} asked for", self.asked))
+    }
+
+    fn meet(&self, count: u32) -> String {
+        let (devices, verb) = match count {
+            1 => ("device", "has"),
+            _ => ("devices", "have"),
+        };
+        match self.conditions.as_str() {
+            "" => {
+                devices.to_owned()
+                    + if count == 1 {
+                        " is there"
+                    } else {
+                        " are there"
+                    }
+            }
+            conditions => format!("{devices} {verb} {conditions}"),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.why)?;
+        match &self.detail {
+            Some(Detail::Devices(lack)) => write!(f, ": {lack}")?,
+            Some(Detail::Quota(quota)) => write!(f, ": {quota}")?,
+            None => {}
+        }
+        match self.why {
+            Refusal::NothingFree => {
+                f.write_str("; ask again, or wait for them (causeway run --wait)")
+            }
+            _ => Ok(()),
+        }
+    }
+}

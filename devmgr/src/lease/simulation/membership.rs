@@ -1,0 +1,316 @@
+//! Nodes that come, go, and are forgotten.
+
+use super::scenarios::gpus;
+use super::*;
+
+const DAY: u64 = 24 * 3600;
+
+impl World {
+    fn id(&self, at: usize) -> NodeId {
+        self.nodes[at].id
+    }
+
+    fn knows(&self, at: usize) -> bool {
+        self.manager.nodes().any(|of| of.node == self.id(at))
+    }
+
+    /// An administrator has a node forgotten, which comes to pass exactly if it is allowed.
+    pub(super) fn forget(&mut self, node: NodeId, force: bool) {
+        self.event(Event::Tick);
+        let allowed = self.manager.may_forget(node, force);
+        let known = |world: &Self| world.manager.nodes().any(|of| of.node == node);
+        let before = known(self);
+        self.event(Event::ForgetNode { node, force });
+        assert_eq!(known(self), before && allowed.is_err(), "{allowed:?}");
+    }
+}
+
+#[test]
+fn a_node_is_told_after_each_welcome_whether_it_is_drained() {
+    let mut world = gpus(&[1]);
+    let node = world.id(0);
+    for draining in [true, false] {
+        world.lose(0);
+        world.event(Event::Drain { node, draining });
+        world.join(0);
+        world.deliver_all();
+        assert_eq!(world.nodes[0].draining, draining);
+    }
+    let lease = world.ask(0, "1", None);
+    assert!(world.holds(lease));
+    world.event(Event::Drain {
+        node,
+        draining: true,
+    });
+    world.deliver_all();
+    assert!(world.nodes[0].draining);
+}
+
+#[test]
+fn a_node_that_is_reached_elsewhere_is_written_down_once() {
+    let mut world = gpus(&[1]);
+    world.nodes[0].addresses = vec!["elsewhere:1".to_owned()];
+    for is_new in [true, false] {
+        let changed = world.nodes[0].changed();
+        let step = world.manager.handle(world.time, changed);
+        let rows = step.changes.iter().filter_map(|of| match of {
+            Change::PutNode(row) => Some(row.addresses[0].as_str()),
+            _ => None,
+        });
+        let expected = if is_new { vec!["elsewhere:1"] } else { vec![] };
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_lost_node_is_forgotten_after_a_week_over_restarts() {
+    let mut world = gpus(&[1, 1]);
+    world.lose(1);
+    for days in [3, 3] {
+        world.pass(Span::seconds(days * DAY));
+        assert!(world.knows(1));
+        world.restart();
+        world.join(0);
+    }
+    world.pass(Span::seconds(2 * DAY));
+    assert!(world.knows(0) && !world.knows(1));
+    assert!(world.store.nodes.len() == 1 && world.store.absences.is_empty());
+    // It comes as a new one, and counts from anew.
+    world.join(1);
+    world.deliver_all();
+    let both = world.ask(0, "2", None);
+    assert!(world.holds(both));
+    world.event(Event::Revoke { lease: both });
+    world.deliver_all();
+    world.lose(1);
+    world.pass(Span::seconds(6 * DAY));
+    assert!(world.knows(1));
+}
+
+#[test]
+fn who_is_drained_or_came_back_is_not_forgotten() {
+    let mut world = gpus(&[1, 1]);
+    let node = world.id(1);
+    world.event(Event::Drain {
+        node,
+        draining: true,
+    });
+    for at in 0..2 {
+        world.lose(at);
+    }
+    world.pass(Span::seconds(6 * DAY));
+    world.join(0);
+    world.restart();
+    world.join(0);
+    world.pass(Span::seconds(6 * DAY));
+    assert!(world.knows(0) && world.knows(1));
+    world.join(1);
+    world.deliver_all();
+    assert!(world.nodes[1].draining);
+}
+
+#[test]
+fn without_a_time_nobody_is_forgotten() {
+    let mut world = gpus(&[1]);
+    let mut policy = world.manager.policy().clone();
+    policy.timing.forget = Span(0);
+    world.event(Event::PolicyChanged(policy));
+    world.lose(0);
+    world.pass(Span::seconds(30 * DAY));
+    assert!(world.knows(0));
+}
+
+#[test]
+fn who_is_connected_or_may_serve_leases_is_not_forgotten_but_by_force() {
+    let mut world = gpus(&[1]);
+    let node = world.id(0);
+    let lease = world.ask(0, "1", None);
+    for force in [false, true] {
+        let refused = world.manager.may_forget(node, force);
+        assert_eq!(refused, Err(NotForgotten::Connected));
+        world.forget(node, force);
+    }
+    world.lose(0);
+    let refused = world.manager.may_forget(node, false);
+    let (leases, seconds) = (1, 660);
+    assert_eq!(refused, Err(NotForgotten::Leased { leases, seconds }));
+    world.forget(node, false);
+    assert!(world.holds(lease));
+    world.forget(node, true);
+    assert_eq!(world.told.get(&lease), Some(&Told::Over));
+    assert!(world.store.nodes.is_empty() && world.store.leases.is_empty());
+    assert_eq!(
+        world.manager.may_forget(node, true),
+        Err(NotForgotten::Unknown)
+    );
+    // It has served on, and may be granted again only when it does not.
+    assert_eq!(world.nodes[0].serving.len(), 1);
+    world.join(0);
+    let next = world.ask(1, "1", None);
+    assert!(world.holds(next));
+    assert_eq!(world.nodes[0].serving.len(), 1);
+}
+
+#[test]
+fn when_the_nodes_had_time_to_come_what_does_not_fit_is_refused() {
+    let mut world = gpus(&[1, 1]);
+    let both = world.ask(0, "2", None);
+    let before = world.ask(1, "2", None);
+    world.restart();
+    world.join(0);
+    world.deliver_all();
+    let mut again = world.new_request(1, "2");
+    world.users.remove(&again.lease);
+    again.lease = before;
+    world.event(Event::Request(again));
+    let meanwhile = world.ask(2, "2", None);
+    assert!(world.waiting.contains(&meanwhile));
+    let settle = world.manager.policy().timing.settle;
+    world.pass(settle);
+    assert!(
+        world.waiting.contains(&meanwhile),
+        "such devices may come yet"
+    );
+    world.live(60);
+    assert_eq!(world.told.get(&meanwhile), Some(&Told::Over));
+    let after = world.ask_at_once(2, "2");
+    assert_eq!(world.told.get(&after), Some(&Told::Over));
+    // What had been taken in before waits on: its nodes may come late.
+    assert!(world.waiting.contains(&before) && world.holds(both));
+}
+
+/// Two nodes of one GPU each, the second of which nobody knows yet.
+fn one_is_to_come() -> World {
+    let mut world = gpus(&[1, 1]);
+    world.lose(1);
+    world.forget(world.id(1), true);
+    world
+}
+
+#[test]
+fn who_waits_for_what_is_not_there_yet_gets_it_when_it_comes_and_stands_in_nobodys_way() {
+    let mut world = one_is_to_come();
+    let early = world.ask(1, "2", None);
+    assert!(world.waiting.contains(&early));
+    let at_once = world.ask_at_once(1, "2");
+    assert_eq!(world.told.get(&at_once), Some(&Told::Over));
+    let possible = world.ask(1, "1", None);
+    assert!(world.holds(possible) && world.waiting.contains(&early));
+    world.give_back(possible);
+    world.live(50);
+    world.join(1);
+    world.deliver_all();
+    assert!(world.holds(early));
+}
+
+#[test]
+fn who_waits_for_what_does_not_come_is_refused_when_the_time_is_over() {
+    let mut world = one_is_to_come();
+    let arrival = world.manager.policy().timing.arrival;
+    let early = world.ask(1, "2", None);
+    world.pass(Span(arrival.0 - 1));
+    assert!(world.waiting.contains(&early));
+    world.pass(Span(1));
+    assert_eq!(world.told.get(&early), Some(&Told::Over));
+    assert!(world.manager.queue.is_empty() && world.store.waiting.is_empty());
+    // Once there were enough, it waits for as long as it takes.
+    let known = world.ask(1, "2", None);
+    let held = world.ask(2, "1", None);
+    world.join(1);
+    world.deliver_all();
+    assert!(world.holds(held) && world.waiting.contains(&known));
+    world.lose(1);
+    world.live(2 * arrival.0 / 1000);
+    assert!(world.waiting.contains(&known));
+}
+
+#[test]
+fn who_waits_is_told_what_is_missing() {
+    let mut world = gpus(&[1, 1]);
+    let said = |world: &mut World, line: &str, waits: bool| {
+        let mut new = world.new_request(0, line);
+        new.wait = waits;
+        let step = world
+            .manager
+            .clone()
+            .handle(world.time, Event::Request(new));
+        let told = step.actions.iter().find_map(|of| match of {
+            Action::Tell { outcome, .. } => Some(outcome.clone()),
+            _ => None,
+        });
+        match told {
+            Some(Outcome::Refused(refused)) => refused.to_string(),
+            Some(Outcome::Waiting { lack, .. }) => lack.map_or(String::new(), |of| of.to_string()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let never = "the cluster does not have these devices, free or not: ";
+    for (line, why) in [
+        ("9", "2 devices are there, 9 asked for"),
+        ("1, TYPE=CPU", "no device has TYPE=CPU"),
+        ("3, TYPE=GPU", "2 devices have TYPE=GPU, 3 asked for"),
+        ("2, TYPE=CPU; 1, TYPE=GPU", "no device has TYPE=CPU"),
+        (
+            "2; same-node",
+            "those that meet it are not together on one node",
+        ),
+        (
+            "2, TYPE=GPU; 2, TYPE=GPU",
+            "those that meet it would have to serve for two at once",
+        ),
+    ] {
+        assert_eq!(said(&mut world, line, false), format!("{never}{why}"));
+        assert_eq!(said(&mut world, line, true), why);
+    }
+    let held = world.ask(1, "1", None);
+    let Some(Told::Holds(granted)) = world.told.get(&held) else {
+        panic!("it is free");
+    };
+    let other = usize::from(granted.units[0].0 == world.id(0));
+    let node = world.id(other);
+    world.event(Event::Drain {
+        node,
+        draining: true,
+    });
+    let drained = "2 devices are there, 0 of them are free, 1 is on nodes that are being drained, 2 asked for";
+    assert_eq!(said(&mut world, "2", true), drained);
+    // Of those who come first nothing is said: that is the queue.
+    assert_eq!(said(&mut world, "1", true), "");
+    world.lose(other);
+    let lost = drained.replace("being drained", "lost");
+    let refused = format!(
+        "these devices are not free now: {lost}; ask again, or wait for them (causeway run --wait)"
+    );
+    assert_eq!(said(&mut world, "2", false), refused);
+}
+
+#[test]
+fn who_waits_for_a_node_that_is_forgotten_waits_no_longer() {
+    let mut world = gpus(&[1, 2]);
+    let held = world.ask(0, "1", None);
+    world.lose(1);
+    let in_vain = world.ask(1, "2; same-node", None);
+    let possible = world.ask(2, "1", None);
+    assert!(world.holds(held) && world.waiting.contains(&in_vain));
+    world.forget(world.id(1), false);
+    assert_eq!(world.told.get(&in_vain), Some(&Told::Over));
+    assert!(world.waiting.contains(&possible));
+}
+
+#[test]
+fn what_a_lost_node_has_is_set_aside_for_nobody() {
+    let mut world = gpus(&[2, 2]);
+    let late = world.ask(0, "1; same-node", Some(Span::seconds(400)));
+    let early = world.ask(0, "1; same-node", Some(Span::seconds(300)));
+    // It would be back the soonest, if its node were there.
+    let lost = world.ask(1, "2; same-node", Some(Span::seconds(200)));
+    assert!(world.holds(late) && world.holds(early) && world.holds(lost));
+    world.lose(1);
+    let large = world.ask(2, "2; same-node", None);
+    world.live(40);
+    world.give_back(early);
+    let passing = world.ask(3, "1", None);
+    assert!(!world.holds(passing), "the unit is set aside");
+    world.give_back(late);
+    assert!(world.holds(large));
+}

@@ -1,0 +1,188 @@
+//! A store that takes its time: what is not durable is told to nobody, and nobody else waits for it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_devmgr::service::{self, Running};
+use causeway_devmgr::settings::{ConfigFile, Flags, Settings};
+use causeway_devmgr::store::{MemoryStore, Store, StoreError, Stored, Write};
+use causeway_proto::manager::{
+    CreateTokenRequest, DeleteUserRequest, ListTokensRequest, User, progress,
+};
+use parking_lot::{Condvar, Mutex};
+use tonic::Code;
+
+use super::node::FakeNode;
+use super::process::{AT_MOST, Client, Who, request};
+
+/// One that writes only while it may.
+struct Slow {
+    inner: MemoryStore,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn shut(&self) {
+        *self.is_shut.lock() = true;
+    }
+
+    fn open(&self) {
+        *self.is_shut.lock() = false;
+        self.opened.notify_all();
+    }
+}
+
+impl Store for Slow {
+    fn load(&mut self) -> Result<Stored, StoreError> {
+        self.inner.load()
+    }
+
+    fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        let mut is_shut = self.gate.is_shut.lock();
+        self.gate.opened.wait_while(&mut is_shut, |shut| *shut);
+        drop(is_shut);
+        self.inner.apply(writes)
+    }
+}
+
+async fn start() -> (Running, Arc<Gate>) {
+    let flags = Flags {
+        listen: vec!["127.0.0.1:0".to_owned()],
+        ..Flags::default()
+    };
+    let file = ConfigFile::parse("none".as_ref(), String::new()).unwrap();
+    let settings = Settings::combine(&flags, &file).unwrap();
+    let gate = Arc::new(Gate::default());
+    let store = Slow {
+        inner: MemoryStore::default(),
+        gate: Arc::clone(&gate),
+    };
+    let running = service::start(&settings, Box::new(store)).await.unwrap();
+    (running, gate)
+}
+
+#[tokio::test]
+async fn while_something_is_written_others_go_on_and_nobody_hears_of_it() {
+    let (running, gate) = start().await;
+    let address = running.addresses[0];
+    let node = FakeNode::start(address, 1, 4);
+    let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
+    ann.see_nodes(1).await;
+    let held = ann.granted(request("1")).await;
+
+    gate.shut();
+    let mut asked = Vec::new();
+    for grants in 2..=3 {
+        asked.push(ann.ask(request("1")).await.unwrap());
+        node.see("an offer", |state| state.granted.len() == grants)
+            .await;
+        // With the first lease's own write waiting, too.
+        ann.renew(&held.lease_id).await.unwrap();
+    }
+    let mut bob = Client::connect(address, Who::Name("bob".to_owned())).await;
+    let status = bob.renew(&held.lease_id).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+    for asked in &mut asked {
+        tokio::select! {
+            biased;
+            step = asked.next() => panic!("told before it was durable: {step:?}"),
+            () = std::future::ready(()) => {}
+        }
+    }
+
+    gate.open();
+    for asked in &mut asked {
+        let step = asked.answer().await;
+        assert!(matches!(step, progress::Step::Granted(_)), "{step:?}");
+    }
+    node.assert_no_fault();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_for_an_earlier_connection_of_a_node_does_not_come_before_its_welcome() {
+    let (running, gate) = start().await;
+    let address = running.addresses[0];
+    let node = FakeNode::start(address, 1, 1);
+    let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
+    ann.see_nodes(1).await;
+    node.see("that it is not drained", |state| {
+        state.draining == Some(false)
+    })
+    .await;
+
+    gate.shut();
+    let mut admin = Client::connect(address, Who::Name("root".to_owned())).await;
+    let drained = tokio::spawn(async move { admin.drain("node1", true).await });
+    // What is decided is seen before it is written: none of its devices is given out.
+    let begin = Instant::now();
+    // By many, because one may not ask so often.
+    for number in 0.. {
+        let who = Who::Name(format!("user{number}"));
+        let mut user = Client {
+            who,
+            leases: ann.leases.clone(),
+            admin: ann.admin.clone(),
+        };
+        if user.considers(request("1")).await.is_err() {
+            break;
+        }
+        assert!(begin.elapsed() < AT_MOST, "it is not drained");
+    }
+    node.die();
+    ann.see_nodes(0).await;
+    let node = FakeNode::start(address, 1, 1);
+    ann.see_nodes(1).await;
+
+    gate.open();
+    drained.await.unwrap();
+    node.see("that it is drained", |state| state.draining == Some(true))
+        .await;
+    node.assert_no_fault();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_made_while_its_user_goes_is_nobodys() {
+    let (running, gate) = start().await;
+    let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
+    let ann = User {
+        name: "ann".to_owned(),
+        ..User::default()
+    };
+    root.admin.put_user(ann.clone()).await.unwrap();
+    gate.shut();
+    let (mut makes, mut deletes) = (root.admin.clone(), root.admin.clone());
+    let made = tokio::spawn(async move {
+        let user = "ann".to_owned();
+        let token = CreateTokenRequest {
+            user,
+            ..CreateTokenRequest::default()
+        };
+        makes.create_token(token).await
+    });
+    let deleted = tokio::spawn(async move {
+        let name = "ann".to_owned();
+        deletes.delete_user(DeleteUserRequest { name }).await
+    });
+    // While nothing can be written yet, others are answered, and both orders come to the owner.
+    for _ in 0..100 {
+        root.list().await;
+    }
+    gate.open();
+    deleted.await.unwrap().unwrap();
+    // Whichever came first.
+    if let Err(status) = made.await.unwrap() {
+        assert_eq!(status.code(), Code::NotFound, "{status}");
+    }
+    root.admin.put_user(ann).await.unwrap();
+    let tokens = root.admin.list_tokens(ListTokensRequest::default()).await;
+    assert_eq!(tokens.unwrap().into_inner().tokens, []);
+    running.stop().await;
+}

@@ -1,0 +1,125 @@
+//! `causeway doctor` on set-ups that are broken: each cause is named, with its cure.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use super::super::node::FakeNode;
+use super::super::process::Manager;
+use super::{Secured, Tool};
+
+/// What is wrong or notable.
+fn found(tool: &Tool) -> Vec<(String, String, String)> {
+    let findings = tool.json("doctor");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let findings = findings.as_array().unwrap().iter();
+    let of_cluster = findings.filter(|of| {
+        let check = text(&of["check"]);
+        check.starts_with("device manager") || check.contains("tokens") || check == "leases"
+    });
+    of_cluster
+        .map(|of| (text(&of["verdict"]), text(&of["found"]), text(&of["cure"])))
+        .collect()
+}
+
+/// The one problem among them.
+fn problem(tool: &Tool, cause: &str, cure: &str) {
+    let found = found(tool);
+    let problems: Vec<_> = found.iter().filter(|of| of.0 == "problem").collect();
+    let is_it = |of: &&(String, String, String)| of.1.contains(cause) && of.2.contains(cure);
+    assert!(problems.iter().any(is_it), "{cause}: {found:?}");
+    assert!(!tool.does_well("doctor"));
+}
+
+impl Tool {
+    fn does_well(&self, arguments: &str) -> bool {
+        self.run(arguments).code == Some(0)
+    }
+}
+
+#[test]
+fn a_healthy_manager_is_described() {
+    let secured = Secured::start();
+    let found = found(&secured.admin());
+    let ok = |word: &str| found.iter().any(|of| of.0 == "ok" && of.1.contains(word));
+    assert!(
+        ok("TLS can be spoken") && ok("an administrator"),
+        "{found:?}"
+    );
+    assert!(
+        ok(env!("CARGO_PKG_VERSION")) && ok("give or take"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_manager_that_is_not_there() {
+    let mut secured = Secured::start();
+    let admin = secured.admin();
+    secured.manager.kill();
+    problem(&admin, "cannot be reached", "start causeway-devmgr there");
+}
+
+#[test]
+fn a_token_that_others_can_read() {
+    let secured = Secured::start();
+    let ann = secured.user("ann");
+    let file = secured.path("ann.token");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    problem(&ann, "mode 644", "chmod 600");
+}
+
+#[test]
+fn a_token_that_was_revoked() {
+    let secured = Secured::start();
+    let ann = secured.user("ann");
+    let tokens = secured.admin().json("tokens list --user ann");
+    let id = tokens[0]["id"].as_str().unwrap();
+    secured.admin().does(&format!("tokens revoke {id}"));
+    problem(&ann, "was revoked", "causeway tokens create");
+}
+
+#[test]
+fn the_ca_of_somebody_else() {
+    let secured = Secured::start();
+    let other = Tool::of("root");
+    other.does("certs ca ca");
+    let tool = secured
+        .admin()
+        .with("CAUSEWAY_CA", other.home().join("ca/ca.pem"));
+    problem(&tool, "certificate", "another CA");
+}
+
+#[test]
+fn a_manager_that_is_called_by_a_name_its_certificate_has_not() {
+    let secured = Secured::start();
+    let port = secured.manager.address.port();
+    let tool = secured
+        .admin()
+        .with("CAUSEWAY_MANAGER", format!("localhost:{port}"));
+    problem(&tool, "certificate", "causeway certs node NAME --address");
+}
+
+#[test]
+fn words_in_the_clear_to_a_manager_that_wants_tls() {
+    let secured = Secured::start();
+    let tool = Tool::of("ann").with("CAUSEWAY_MANAGER", secured.manager.address.to_string());
+    problem(&tool, "", "CAUSEWAY_CA");
+}
+
+#[test]
+fn a_lease_that_is_not_ones_own() {
+    let secured = Secured::start();
+    let ann = secured.user("ann").with("CAUSEWAY_LEASE", "0".repeat(32));
+    problem(&ann, "over or not yours", "causeway run");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_the_manager_reaches_and_this_machine_does_not() {
+    let manager = Manager::start();
+    // Its address leads nowhere.
+    let _node = FakeNode::start(manager.address, 1, 1);
+    manager.user("ann").await.see_nodes(1).await;
+    let tool = Tool::of("ann").with("CAUSEWAY_MANAGER", manager.address.to_string());
+    problem(&tool, "node1: ", "advertise");
+}

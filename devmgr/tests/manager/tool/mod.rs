@@ -1,0 +1,171 @@
+//! The tool `causeway`, as administrators and users run it, against a real manager.
+
+mod administration;
+mod certificates;
+mod doctor;
+mod lists;
+mod live;
+mod pages;
+mod run;
+mod running;
+mod secrets;
+mod waiting;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::process::Manager;
+
+/// Somebody at a shell: nothing of this process's environment reaches the tool.
+pub(crate) struct Tool {
+    home: tempfile::TempDir,
+    variables: Vec<(String, OsString)>,
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Tool {
+    pub(crate) fn of(user: &str) -> Tool {
+        let tool = Tool {
+            home: tempfile::tempdir().unwrap(),
+            variables: Vec::new(),
+        };
+        tool.with("USER", user)
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: impl Into<OsString>) -> Tool {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// A program in the same environment.
+    pub(crate) fn program(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.home())
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.home())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// As somebody types it; no word of these tests has a space.
+    pub(crate) fn command(&self, arguments: &str) -> Command {
+        let mut command = self.program(env!("CARGO_BIN_EXE_causeway"));
+        command.args(arguments.split_whitespace());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &str) -> Said {
+        said(self.command(arguments))
+    }
+
+    /// What it prints, when it does what it is asked.
+    pub(crate) fn does(&self, arguments: &str) -> String {
+        let said = self.run(arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
+        said.out
+    }
+
+    /// What it complains of, when it does not.
+    pub(crate) fn refuses(&self, arguments: &str) -> String {
+        let said = self.run(arguments);
+        assert_eq!(said.code, Some(1), "{arguments:?}: {said:?}");
+        assert_eq!(said.out, "", "{arguments:?}");
+        said.err
+    }
+
+    pub(crate) fn json(&self, arguments: &str) -> Value {
+        let said = self.run(&format!("--json {arguments}"));
+        serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn said(mut command: Command) -> Said {
+    let output = command.output().unwrap();
+    Said {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A manager that serves TLS and asks everyone who he is, with certificates that the tool has made.
+pub(crate) struct Secured {
+    pub(crate) manager: Manager,
+    folder: tempfile::TempDir,
+}
+
+impl Secured {
+    pub(crate) fn start() -> Secured {
+        let folder = tempfile::tempdir().unwrap();
+        let tool = Tool::of("root");
+        let ca = folder.path().to_str().unwrap();
+        tool.does(&format!("certs ca {ca}"));
+        tool.does(&format!(
+            "certs node manager --address 127.0.0.1 --from {ca}"
+        ));
+        let path = |name| folder.path().join(name);
+        let manager = Manager::configured(&format!(
+            "authenticate = true\n[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n",
+            path("manager.pem"),
+            path("manager.key"),
+            path("ca.pem"),
+        ));
+        Secured { manager, folder }
+    }
+
+    /// Where the CA is, and what it has signed.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Somebody with nothing to show.
+    pub(crate) fn nobody(&self) -> Tool {
+        Tool::of("somebody")
+            .with("CAUSEWAY_MANAGER", self.manager.address.to_string())
+            .with("CAUSEWAY_CA", self.path("ca.pem"))
+    }
+
+    /// Somebody with a token.
+    pub(crate) fn bearer(&self, token: &Path) -> Tool {
+        self.nobody().with("CAUSEWAY_TOKEN_FILE", token)
+    }
+
+    /// The first administrator, by the token that the manager has written.
+    pub(crate) fn admin(&self) -> Tool {
+        let mut path = self.manager.store().as_os_str().to_owned();
+        path.push(".admin-token");
+        self.bearer(Path::new(&path))
+    }
+
+    /// A user whom the administrator has added, with a token in a file.
+    pub(crate) fn user(&self, name: &str) -> Tool {
+        let admin = self.admin();
+        admin.does(&format!("users add {name}"));
+        let token = self.path(&format!("{name}.token"));
+        let out = token.display();
+        admin.does(&format!("tokens create {name} --out {out}"));
+        self.bearer(&token)
+    }
+}

@@ -1,0 +1,191 @@
+//! The gRPC services of one port, found by the first part of a call's path; gRPC's health and reflection beside them.
+//!
+//! What it is not: it asks nobody who he is; services of our own do. Invariant: reflection names what is served here,
+//! and nothing else.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::ready;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic::server::NamedService;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
+
+type Request = http::Request<Body>;
+type Response = http::Response<Body>;
+type Boxed = BoxCloneSyncService<Request, Response, Infallible>;
+
+/// What those may say who ask for health or reflection: names.
+const MAX_NAME: usize = 4 << 10;
+
+/// See the module.
+#[derive(Clone, Default)]
+pub struct Services {
+    named: HashMap<&'static str, Boxed>,
+    limit: Option<Duration>,
+}
+
+/// What is to be reflected makes no sense; the files are ours, so this is a mistake in the program.
+#[derive(Debug, thiserror::Error)]
+#[error("gRPC reflection: {0}")]
+pub struct NotReflected(#[from] tonic_reflection::server::Error);
+
+impl Services {
+    /// Adds a service.
+    #[must_use]
+    pub fn with<S>(mut self, service: S) -> Services
+    where
+        S: Service<Request, Response = Response, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        // A clone for each call: boxed services are told apart by their type no more.
+        self.named
+            .insert(S::NAME, BoxCloneSyncService::new(service));
+        self
+    }
+
+    /// Adds gRPC's health service, which follows `state`: for all services that are here by now, and the server.
+    #[must_use]
+    pub fn with_health<T: Send + Sync + 'static>(
+        self,
+        mut state: watch::Receiver<T>,
+        is_serving: impl Fn(&T) -> bool + Send + 'static,
+    ) -> Services {
+        let reporter = HealthReporter::new();
+        let service = tonic_health::server::HealthService::from_health_reporter(reporter.clone());
+        let names: Vec<&'static str> = self.named.keys().copied().chain([""]).collect();
+        tokio::spawn(async move {
+            loop {
+                let status = match is_serving(&state.borrow_and_update()) {
+                    true => ServingStatus::Serving,
+                    false => ServingStatus::NotServing,
+                };
+                for name in &names {
+                    reporter.set_service_status(*name, status).await;
+                }
+                if state.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        let server = tonic_health::pb::health_server::HealthServer::new(service);
+        self.with(server.max_decoding_message_size(MAX_NAME))
+    }
+
+    /// Adds gRPC's reflection, in both versions, of all that is here by now; `described` is an encoded set of their
+    /// file descriptors.
+    ///
+    /// # Errors
+    /// [`NotReflected`].
+    pub fn with_reflection(self, described: &[u8]) -> Result<Services, NotReflected> {
+        let names: Vec<&'static str> = self.named.keys().copied().collect();
+        let builder = || {
+            let builder = tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(described)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+            let names = names.iter().copied();
+            names.fold(
+                builder,
+                tonic_reflection::server::Builder::with_service_name,
+            )
+        };
+        let (v1, v1alpha) = (builder().build_v1()?, builder().build_v1alpha()?);
+        let v1 = v1.max_decoding_message_size(MAX_NAME);
+        Ok(self
+            .with(v1)
+            .with(v1alpha.max_decoding_message_size(MAX_NAME)))
+    }
+
+    /// From now on a call whose answer has not begun after so long is over, whatever it waits for: its own
+    /// message, which may never come to its end, or the service.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Services {
+        let limit = Some(limit);
+        Services { limit, ..self }
+    }
+}
+
+impl Service<Request> for Services {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // Each call has a clone of its service, and waits for that.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let path = request.uri().path();
+        let name = path
+            .strip_prefix('/')
+            .and_then(|path| path.split('/').next());
+        let Some(service) = name.and_then(|name| self.named.get(name)) else {
+            let none = Status::unimplemented("there is no such service here");
+            return Box::pin(ready(Ok(none.into_http())));
+        };
+        let answer = service.clone().oneshot(request);
+        let Some(limit) = self.limit else {
+            return Box::pin(answer);
+        };
+        Box::pin(async move {
+            tokio::time::timeout(limit, answer)
+                .await
+                .unwrap_or_else(|_| {
+                    let late = format!("the call was not done within {} s", limit.as_secs());
+                    Ok(Status::deadline_exceeded(late).into_http())
+                })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits for what never comes.
+    #[derive(Clone)]
+    struct Waits;
+
+    impl NamedService for Waits {
+        const NAME: &'static str = "waits";
+    }
+
+    impl Service<Request> for Waits {
+        type Response = Response;
+        type Error = Infallible;
+        type Future = BoxFuture<Response, Infallible>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request) -> Self::Future {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_never_gets_done_is_over() {
+        let services = Services::default().with(Waits).within(Duration::ZERO);
+        let call = http::Request::post("/waits/For")
+            .body(Body::empty())
+            .unwrap();
+        let answer = services.oneshot(call).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), tonic::Code::DeadlineExceeded, "{status}");
+    }
+}
