@@ -5,6 +5,7 @@
 //!   applies its commands.
 //! - [`runtime`]: the node's own OpenCL; the only module that knows the OpenCL library.
 //! - [`bulk`]: bulk bytes between sockets and devices.
+//! - [`accounting`]: what sessions use, where supervisor and workers both see it.
 //! - [`build_cache`]: programs that were built before.
 //! - [`config`]: flags and file, validated.
 //! - [`confinement`]: what a worker process is to give up; [`driver_files`]: where the drivers are found.
@@ -18,6 +19,7 @@
     reason = "the documentation is for those who read the source: this library has no other users than its binary"
 )]
 
+pub mod accounting;
 pub mod build_cache;
 pub mod bulk;
 pub mod config;

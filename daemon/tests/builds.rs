@@ -112,6 +112,7 @@ fn programs_are_compiled_with_their_headers_and_linked() {
             devices: vec![],
             options: String::new(),
             source: Bytes::new(),
+            constants: Vec::new(),
             headers: vec![header("inner.h", inner), header("outer.h", outer)],
         })]);
         let answer = session.answer(request);
@@ -198,6 +199,7 @@ fn binaries_come_back_and_are_taken_again() {
         options: String::new(),
         null_options: true,
         source: Bytes::new(),
+        constants: Vec::new(),
     })]);
     let built = session.answer(request);
     assert_eq!(built.status, 0, "{built:?}");
@@ -240,6 +242,7 @@ fn a_long_build_delays_no_other_command() {
             options: String::new(),
             null_options: false,
             source: Bytes::new(),
+            constants: Vec::new(),
         }),
     ]);
     assert_eq!(&session.bytes(queue, buffer, 0, 4)[..], [1, 2, 3, 4]);

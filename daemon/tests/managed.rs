@@ -7,11 +7,11 @@ use std::time::SystemTime;
 
 use causeway_proto::command::{CreateContext, ObjectKind, command::Kind};
 use causeway_proto::control::Inventory;
-use causeway_proto::manager::{Drain, Grant, Unit, to_node};
+use causeway_proto::manager::{Drain, Grant, Heartbeat, Unit, to_node};
 use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
 use causeway_security::LeaseKey;
-use common::manager::{LONG, Manager, Node, claim, grant};
+use common::manager::{LONG, Manager, Node, USER, claim, grant};
 use common::{Daemon, Session};
 use tonic::Code;
 
@@ -184,9 +184,15 @@ fn a_withdrawn_lease_ends_its_sessions_and_its_credential_is_worth_nothing() {
     let mut sessions = [cluster.open(&credential), cluster.open(&credential)];
     cluster.node.expect_sessions(&lease, 1);
     cluster.node.expect_sessions(&lease, 2);
+    // Who has no session yet, because his worker is still loading, has nobody who could tell him.
+    for session in &mut sessions {
+        let context = context_on(session, 1);
+        assert_eq!(allocate(session, context, 64).1, 0);
+    }
     cluster.node.withdraw(&lease);
     for session in &mut sessions {
         session.ends();
+        assert_eq!(session.heard.farewell, "the lease is over: a test");
     }
     cluster.node.expect_sessions(&lease, 1);
     cluster.node.expect_sessions(&lease, 0);
@@ -209,6 +215,8 @@ fn a_lease_ends_by_the_nodes_own_clock() {
     let mut session = cluster.open(&credential);
     cluster.node.expect_sessions(&lease, 1);
     session.ends();
+    let farewell = &session.heard.farewell;
+    assert_eq!(farewell, "the lease is over: its time is over");
     cluster.node.expect_sessions(&lease, 0);
     cluster.node.expect_withdrawn(&lease);
 }
@@ -224,6 +232,7 @@ fn a_lease_ends_when_its_manager_is_silent_for_too_long() {
     cluster.node.expect_sessions(&lease, 1);
     cluster.node.fall_silent();
     session.ends();
+    assert!(session.heard.farewell.contains("not been heard of"));
     cluster.node.expect_sessions(&lease, 0);
     cluster.node.expect_withdrawn(&lease);
 }
@@ -264,8 +273,10 @@ fn while_the_manager_is_away_leases_go_on() {
     // The unit is given to somebody else: whoever has it is fenced off.
     let newer = grant(3, 22, &[(0, 1, 0, 0)]);
     assert!(node.grant_refused(&newer).contains("still in use"));
-    first.ends();
-    second.ends();
+    for session in [&mut first, &mut second] {
+        session.ends();
+        assert!(session.heard.farewell.contains("somebody else"));
+    }
 }
 
 #[test]
@@ -363,4 +374,121 @@ fn a_draining_node_takes_no_new_lease() {
     cluster.node.expect_sessions(&lease, 1);
     drain(false);
     cluster.node.grant(&grant(2, 13, &[(0, 0, 0, 0)]));
+}
+
+#[test]
+fn the_sessions_of_a_lease_share_the_memory_of_its_share() {
+    let cluster = cluster();
+    let lease = grant(1, 11, &[(0, 2, 0, 64 * MIB)]);
+    cluster.node.grant(&lease);
+    let credential = cluster.manager.credential(&cluster.node, &lease);
+    let mut killed = cluster.open(&credential);
+    let worker = killed.worker();
+    let mut other = cluster.open(&credential);
+    let of_killed = context_on(&mut killed, 2);
+    let of_other = context_on(&mut other, 2);
+    let full = |(_, status)| assert_eq!(status, MEM_OBJECT_ALLOCATION_FAILURE);
+    let fits = |(buffer, status)| {
+        assert_eq!(status, 0);
+        buffer
+    };
+    let first = fits(allocate(&mut killed, of_killed, 40 * MIB));
+    full(allocate(&mut other, of_other, 40 * MIB));
+    let second = fits(allocate(&mut other, of_other, 24 * MIB));
+    full(allocate(&mut killed, of_killed, MIB));
+    killed.release(ObjectKind::Memory, first);
+    killed.ping();
+    other.release(ObjectKind::Memory, second);
+    let _third = fits(allocate(&mut other, of_other, 10 * MIB));
+    fits(allocate(&mut killed, of_killed, 54 * MIB));
+    full(allocate(&mut other, of_other, MIB));
+    // Who is killed gives nothing back; the supervisor does.
+    let pid = rustix::process::Pid::from_raw(worker as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    killed.ends();
+    for count in [1, 2, 1] {
+        cluster.node.expect_sessions(&lease, count);
+    }
+    fits(allocate(&mut other, of_other, 54 * MIB));
+    full(allocate(&mut other, of_other, MIB));
+}
+
+#[test]
+fn heartbeats_tell_what_each_lease_uses() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    cluster.node.grant(&grant(2, 12, &[(0, 0, 0, 0)]));
+    let mut session = cluster.open(&credential);
+    session.ping();
+    let of = |beat: &Heartbeat, lease: &[u8]| {
+        let mut leases = beat.leases.iter();
+        leases.find(|of| of.lease_id == lease).cloned()
+    };
+    let beat = cluster.node.beat(|beat| beat.commands > 0);
+    let used = of(&beat, &lease.lease_id).unwrap();
+    assert_eq!((used.commands, used.sessions), (beat.commands, 1));
+    let idle = of(&beat, &[2; 16]).unwrap();
+    assert_eq!((idle.bytes, idle.commands, idle.sessions), (0, 0, 0));
+    // What a session did stays its lease's, and the node's for ever.
+    drop(session);
+    let beat = cluster.node.beat(|beat| beat.sessions == 0);
+    let left = of(&beat, &lease.lease_id).unwrap();
+    assert!(left.commands >= used.commands && left.sessions == 0);
+    cluster.node.withdraw(&lease);
+    let beat = cluster
+        .node
+        .beat(|beat| of(beat, &lease.lease_id).is_none());
+    assert!(beat.commands >= left.commands);
+}
+
+#[test]
+fn every_line_about_a_session_tells_whose_it_is() {
+    let manager = Manager::start();
+    let state = tempfile::tempdir().unwrap();
+    let log = state.path().join("log");
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_causewayd"));
+    program.stderr(std::fs::File::create(&log).unwrap());
+    let arguments = ["--manager", &manager.address.to_string()];
+    let arguments = [&arguments[..], &["--log", "debug", "--log-format", "json"]].concat();
+    let state_directory = state.path().to_str().unwrap();
+    let daemon = Daemon::by_fake(
+        program,
+        "devices = 3",
+        &arguments,
+        &[("STATE_DIRECTORY", state_directory)],
+    );
+    let node = manager.welcomed(10);
+    let lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    node.grant(&lease);
+    let session = Session::try_open(&daemon, &manager.credential(&node, &lease)).unwrap();
+    let name = format!("{:?}", session.id());
+    drop(session);
+    node.expect_sessions(&lease, 1);
+    node.expect_sessions(&lease, 0);
+    assert!(daemon.terminate());
+    let log = std::fs::read_to_string(log).unwrap();
+    let mut said = Vec::new();
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect(line);
+        let (fields, target) = (&line["fields"], line["target"].as_str().unwrap());
+        let is_workers = target.starts_with("causeway_daemon::worker");
+        // A worker is nobody's until it is assigned.
+        if fields.get("session").is_none() {
+            assert!(!is_workers, "{line}");
+            continue;
+        }
+        assert_eq!(fields["session"], name, "{line}");
+        assert_eq!(fields["lease"], "lease 01010101", "{line}");
+        assert_eq!(fields["user"], USER, "{line}");
+        said.push(fields["message"].as_str().unwrap().to_owned());
+    }
+    for message in [
+        "session opened",
+        "session of",
+        "assigned",
+        "the client closed the session",
+        "session ended",
+    ] {
+        assert!(said.iter().any(|of| of == message), "{message}: {said:?}");
+    }
 }

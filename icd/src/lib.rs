@@ -6,6 +6,7 @@
 //! - [`api`]: the C entry points, argument checks, codes; the loader's handshake.
 //! - [`stub`]: what the application holds: states, ids, what is answered without the network.
 //! - [`coherence`]: which copy of a buffer is valid where, what must move first; pure.
+//! - [`lease`]: what a device manager gives.
 //! - [`transport`]: nodes, sessions, carriers, bulk.
 //! - [`config`]: `servers.toml` and the environment.
 //!
@@ -18,6 +19,7 @@ pub mod api;
 pub mod coherence;
 pub mod config;
 pub mod error;
+pub mod lease;
 mod shadow;
 mod stdout;
 pub mod stub;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use causeway_proto::region::Region;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::transport::HostRegion;
+use crate::transport::{HostRegion, Rows};
 
 /// Of the systems we run on.
 const LARGE_PAGE: usize = 2 << 20;
@@ -25,6 +25,24 @@ const LARGE_PAGE: usize = 2 << 20;
 const RESTING_LIMIT: u64 = 256 << 20;
 
 static RESTING: AtomicU64 = AtomicU64::new(0);
+
+/// Nothing is ever mapped below, so that small numbers are no pointers.
+const LOWEST: usize = 1 << 16;
+/// Below the first thread's stack so much address space is left to it, whatever limit it has.
+const STACK_ROOM: usize = 1 << 30;
+
+/// The system's pages, bytes.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: a question about a constant of the system.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}
+
+/// The kernel has put these bytes above the first thread's stack.
+fn stack_top() -> usize {
+    // SAFETY: a look into what the kernel has given the process at its start.
+    unsafe { libc::getauxval(libc::AT_RANDOM) as usize }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -59,6 +77,32 @@ impl Shadow {
             shadow.advise(Advice::LinuxHugepage);
         }
         Some(shadow)
+    }
+
+    /// Exactly these addresses, of which the first begins a page; none when something of the process is there, or the
+    /// first thread's stack may grow into them.
+    pub(crate) fn at(address: usize, length: u64) -> Option<Shadow> {
+        let length = usize::try_from(length).ok()?;
+        let end = address.checked_add(length)?;
+        let stack = stack_top();
+        if address < LOWEST {
+            return None;
+        }
+        if address < stack && stack.saturating_sub(STACK_ROOM) < end {
+            return None;
+        }
+        let wanted = std::ptr::with_exposed_provenance_mut(address);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: a new mapping that never replaces another one touches no other memory.
+        let base = unsafe { mmap_anonymous(wanted, length, access, flags) }.ok()?;
+        let shadow = Shadow {
+            base: NonNull::new(base.cast())?,
+            length,
+            rested: AtomicBool::new(false),
+        };
+        // Linux before 4.17 takes the address as a hint only; what is elsewhere goes again.
+        (shadow.address() == address).then_some(shadow)
     }
 
     /// Of its first byte, its provenance exposed.
@@ -121,12 +165,18 @@ impl Drop for Shadow {
     }
 }
 
-/// Bytes of a buffer where the client keeps its copy: `base` is a shadow's address, or that of the memory
-/// which the application gave for the buffer's life. Whoever uses them holds the buffer.
-pub(crate) fn view(base: usize, region: Region) -> HostRegion {
+/// Bytes of a buffer or image where the client keeps its copy: `base` is a shadow's address, or that of the memory
+/// which the application gave for the object's life, in `rows` with gaps or without. Whoever uses them holds the
+/// object.
+pub(crate) fn view(base: usize, region: Region, rows: Option<Rows>) -> HostRegion {
     let base = std::ptr::with_exposed_provenance_mut(base);
-    // SAFETY: both kinds of memory are there, readable and writable, as long as the buffer is.
-    unsafe { HostRegion::new(base, region) }
+    // SAFETY: both kinds of memory are there, readable and writable, as long as the object is.
+    unsafe {
+        match rows {
+            None => HostRegion::new(base, region),
+            Some(rows) => HostRegion::in_rows(base, region, rows),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +197,26 @@ mod tests {
             shadow.give_back();
             assert_eq!(byte.read(), 0);
         }
+    }
+
+    #[test]
+    fn a_shadow_at_an_address_takes_nobody_elses_place() {
+        // Where the system puts nothing by itself, so no other thread either.
+        let free = 0x1234_5600_0000;
+        let there = Shadow::at(free, 1 << 20).unwrap();
+        assert_eq!(there.address(), free);
+        assert!(Shadow::at(free, 4096).is_none());
+        assert!(Shadow::at(free + (1 << 19), 1 << 20).is_none());
+        let byte = std::ptr::with_exposed_provenance_mut::<u8>(free);
+        // SAFETY: inside of the mapping.
+        unsafe {
+            byte.write(7);
+            assert_eq!(byte.read(), 7);
+        }
+        drop(there);
+        assert!(Shadow::at(stack_top() - (STACK_ROOM >> 1), 4096).is_none());
+        assert!(Shadow::at(usize::MAX - 4095, 4096).is_none());
+        assert!(Shadow::at(0, 4096).is_none());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use nodes::*;
 use opencl::*;
 use programs::kernel;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn all_nodes_build_at_the_same_time() {

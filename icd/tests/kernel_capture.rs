@@ -55,6 +55,7 @@ fn buffer_in(context: &Arc<Context>, flags: u64) -> Arc<Buffer> {
         properties: Vec::new(),
         size: 64,
         host_address: None,
+        image: None,
     };
     Buffer::new(spec, None).expect("a buffer")
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use opencl::*;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 type Told = (usize, usize);
 

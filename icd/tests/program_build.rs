@@ -12,7 +12,7 @@ use std::time::Duration;
 use opencl::*;
 use programs::*;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 // Where a callback reports, and the device it asks about.
 type Told = (Sender<(usize, i32)>, usize);

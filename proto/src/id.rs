@@ -24,7 +24,7 @@ ids! {
     ContextId(u64);
     /// A command queue.
     QueueId(u64);
-    /// A buffer or sub-buffer (images later).
+    /// A buffer, sub-buffer or image.
     MemoryId(u64);
     /// A program.
     ProgramId(u64);
@@ -34,13 +34,15 @@ ids! {
     EventId(u64);
     /// A sampler.
     SamplerId(u64);
+    /// A command buffer.
+    CommandBufferId(u64);
     /// The path between the workers of two sessions; 0: a worker's path to itself.
     LinkId(u64);
     /// A question that awaits an answer.
     RequestId(u64);
     /// Position of a platform in a node's inventory.
     PlatformIndex(u32);
-    /// Position of a root device in its platform.
+    /// Position of a root device in its platform; a higher number is a part of one, which its session knows.
     DeviceIndex(u32);
 }
 

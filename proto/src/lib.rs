@@ -11,7 +11,8 @@
 //! - [`source`]: what both ends must see alike in OpenCL C.
 //! - [`clock`]: one clock by another, for both ends.
 //! - [`request`]: the language in which devices are asked for.
-//! - [`id`], [`status`], [`region`], [`limits`], [`version`]: the vocabulary.
+//! - [`id`], [`status`], [`region`], [`raster`],
+//!   [`image_format`], [`limits`], [`version`]: the vocabulary.
 //!
 //! What it is not: it opens no socket, starts no thread, knows no OpenCL handle. Invariant: nothing
 //! here trusts a length or an enumerator that came from outside.
@@ -21,9 +22,11 @@ pub mod bulk;
 pub mod clock;
 pub mod frame;
 pub mod id;
+pub mod image_format;
 pub mod limits;
 pub mod patience;
 pub mod preamble;
+pub mod raster;
 pub mod region;
 pub mod request;
 pub mod socket;
@@ -48,6 +51,9 @@ pub mod manager {
     #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
     include!("gen/causeway.manager.v1.rs");
 }
+
+/// What the services are, in protobuf's own words (an encoded `FileDescriptorSet`): for gRPC's reflection.
+pub const SERVICES: &[u8] = include_bytes!("gen/services.bin");
 
 /// The port a device manager listens on unless told otherwise.
 pub const MANAGER_PORT: u16 = 7078;

@@ -38,6 +38,9 @@ pub const LINK_LANES: u8 = 2;
 /// Events in one wait list, devices in one list, arguments of one kernel and the like.
 pub const MAX_LIST: usize = 1 << 16;
 
+/// Commands of one command buffer.
+pub const MAX_RECORDED: usize = 1 << 16;
+
 /// Commands that a worker holds for one session because something they wait for is open.
 pub const MAX_HELD_COMMANDS: usize = 1 << 20;
 

@@ -7,7 +7,7 @@
 use crate::command;
 
 /// `slices` × `rows` × `row_length` bytes, starting `offset` bytes into the buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
     offset: u64,
     row_length: u64,
@@ -23,7 +23,7 @@ pub struct Region {
 pub struct BadRegion;
 
 /// A contiguous piece: where it lies in the buffer, and where in packed order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// First byte in the buffer.
     pub offset: u64,

@@ -75,10 +75,91 @@ pub struct Header {
     pub quoted: bool,
 }
 
+/// A directive of any kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directive {
+    /// Its word: `define`, `if`…; empty for a null directive or a line marker.
+    pub word: String,
+    /// As [`Include::start`].
+    pub start: usize,
+    /// Offset of what stands behind the word and blanks.
+    pub argument: usize,
+    /// As [`Include::end`].
+    pub end: usize,
+}
+
+impl Directive {
+    /// As an include directive of the same text, if it is one.
+    #[must_use]
+    pub fn include(&self, source: &[u8]) -> Option<Include> {
+        let known = |known: &&str| *known == self.word;
+        let directive = DIRECTIVES.into_iter().find(known)?;
+        let mut text = Text {
+            source,
+            at: self.argument,
+        };
+        Some(Include {
+            directive,
+            start: self.start,
+            argument: self.argument,
+            end: self.end,
+            header: text.take_header(),
+        })
+    }
+}
+
+/// The directives of a text, in order.
+#[derive(Debug)]
+pub struct Directives<'a> {
+    text: Text<'a>,
+}
+
+impl<'a> Directives<'a> {
+    /// Those in `source`.
+    #[must_use]
+    pub fn of(source: &'a [u8]) -> Directives<'a> {
+        Directives {
+            text: Text { source, at: 0 },
+        }
+    }
+}
+
+impl Iterator for Directives<'_> {
+    type Item = Directive;
+
+    fn next(&mut self) -> Option<Directive> {
+        let text = &mut self.text;
+        while text.at < text.source.len() {
+            text.skip_blanks();
+            let start = text.at;
+            if text.take_hash() {
+                text.skip_blanks();
+                let word = text.take_word();
+                text.skip_blanks();
+                let argument = text.at;
+                if word.contains("include") || word == "import" || word == "embed" {
+                    // Quotes in a header's name are none of a string.
+                    text.take_header();
+                }
+                text.skip_line();
+                return Some(Directive {
+                    word,
+                    start,
+                    argument,
+                    end: text.at,
+                });
+            }
+            text.skip_line();
+            text.advance();
+        }
+        None
+    }
+}
+
 /// The include directives of a text, in order.
 #[derive(Debug)]
 pub struct Includes<'a> {
-    text: Text<'a>,
+    directives: Directives<'a>,
 }
 
 impl<'a> Includes<'a> {
@@ -86,7 +167,7 @@ impl<'a> Includes<'a> {
     #[must_use]
     pub fn of(source: &'a [u8]) -> Includes<'a> {
         Includes {
-            text: Text { source, at: 0 },
+            directives: Directives::of(source),
         }
     }
 }
@@ -95,32 +176,28 @@ impl Iterator for Includes<'_> {
     type Item = Include;
 
     fn next(&mut self) -> Option<Include> {
-        let text = &mut self.text;
-        while text.at < text.source.len() {
-            text.skip_blanks();
-            let start = text.at;
-            if text.take_hash() {
-                text.skip_blanks();
-                let word = text.take_word();
-                if let Some(directive) = DIRECTIVES.into_iter().find(|known| *known == word) {
-                    text.skip_blanks();
-                    let argument = text.at;
-                    let header = text.take_header();
-                    text.skip_line();
-                    return Some(Include {
-                        directive,
-                        start,
-                        argument,
-                        end: text.at,
-                        header,
-                    });
-                }
-            }
-            text.skip_line();
-            text.advance();
-        }
-        None
+        let source = self.directives.text.source;
+        self.directives
+            .find_map(|directive| directive.include(source))
     }
+}
+
+/// Whether a text is only blanks and comments.
+#[must_use]
+pub fn is_blank(source: &[u8]) -> bool {
+    let mut text = Text { source, at: 0 };
+    while text.at < source.len() {
+        text.skip_blanks();
+        if text.take(b"//") {
+            text.skip_rest();
+        }
+        match text.peek() {
+            Some(byte) if ends_line(byte) => text.at += 1,
+            None => return true,
+            Some(_) => return false,
+        }
+    }
+    true
 }
 
 // Source text, read as the first phases of translation see it.
@@ -253,6 +330,13 @@ impl Text<'_> {
         }
     }
 
+    /// To the newline that ends the line.
+    fn skip_rest(&mut self) {
+        while self.peek().is_some_and(|b| !ends_line(b)) {
+            self.at += 1;
+        }
+    }
+
     /// To the newline that ends the line, past strings and comments in it.
     fn skip_line(&mut self) {
         let mut quote = None;
@@ -274,9 +358,7 @@ impl Text<'_> {
                         continue;
                     }
                     if self.take(b"//") {
-                        while self.peek().is_some_and(|b| !ends_line(b)) {
-                            self.at += 1;
-                        }
+                        self.skip_rest();
                         return;
                     }
                 }
@@ -306,6 +388,25 @@ mod tests {
         let expected = [("a b.h".to_owned(), true), ("sys/c.h".to_owned(), false)];
         assert_eq!(headers(source), expected);
         assert_eq!(Includes::of(source.as_bytes()).count(), 3);
+    }
+
+    #[test]
+    fn directives_of_all_kinds_are_seen() {
+        let source =
+            b"#if A /* x\n*/ > 1\n  # define F(x) \\\n \"#\" #x\n/*\n#no\n*/ # \n%:endif // y\n";
+        let words: Vec<_> = Directives::of(source).map(|found| found.word).collect();
+        assert_eq!(words, ["if", "define", "", "endif"]);
+        let defined = Directives::of(source).nth(1).unwrap();
+        assert_eq!(
+            &source[defined.argument..defined.end],
+            b"F(x) \\\n \"#\" #x"
+        );
+    }
+
+    #[test]
+    fn comments_are_blank() {
+        assert!(is_blank(b" // x\n/* y\n */ \n") && is_blank(b""));
+        assert!(!is_blank(b"// x\n;") && !is_blank(b"/ *") && is_blank(b"// x \\\n int y;\n"));
     }
 
     #[test]

@@ -36,6 +36,14 @@ pub enum WireError {
         /// What the system said.
         reason: String,
     },
+    /// It was not tried: a file of certificates or a token that the configuration names cannot be used.
+    #[error("{reason}; {address} was not tried")]
+    Credentials {
+        /// Where it would have been.
+        address: String,
+        /// Which file, and why.
+        reason: String,
+    },
     /// The peer speaks, but not our protocol or version.
     #[error("{address} does not speak as a Causeway node should: {reason}")]
     Protocol {
@@ -79,9 +87,10 @@ impl WireError {
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
-            WireError::Unreachable { .. } | WireError::Protocol { .. } | WireError::Lost { .. } => {
-                Status::DEVICE_NOT_AVAILABLE
-            }
+            WireError::Unreachable { .. }
+            | WireError::Credentials { .. }
+            | WireError::Protocol { .. }
+            | WireError::Lost { .. } => Status::DEVICE_NOT_AVAILABLE,
             WireError::Refused { .. } | WireError::Forked => Status::OUT_OF_RESOURCES,
             WireError::TooLarge(_) => Status::OUT_OF_HOST_MEMORY,
         }

@@ -20,11 +20,21 @@ pub enum WireVersion {
     V5 = 5,
     /// 2026-11: a client bounds how fast its worker sends on a bulk connection, and chunks may be compressed.
     V6 = 6,
+    /// 2026-11: images and samplers.
+    V7 = 7,
+    /// 2026-11: specialisation constants and sub-group queries.
+    V8 = 8,
+    /// 2026-11: parts of devices.
+    V9 = 9,
+    /// 2026-11: shared virtual memory.
+    V10 = 10,
+    /// 2026-11: command buffers.
+    V11 = 11,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V6;
+    pub const CURRENT: WireVersion = WireVersion::V11;
 
     /// Its number.
     #[must_use]

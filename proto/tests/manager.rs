@@ -16,6 +16,7 @@ fn hello() -> Hello {
             value: 8_u64.to_le_bytes().to_vec().into(),
             status: 0,
         }],
+        ..Device::default()
     };
     Hello {
         wire_version: 5,
@@ -70,6 +71,7 @@ fn what_nodes_and_the_manager_say() {
             commands: 1,
             sessions: 2,
             number: 4,
+            leases: Vec::new(),
         }),
     ] {
         let message = FromNode {
@@ -140,6 +142,7 @@ fn what_clients_and_the_manager_say() {
             position: 1,
             waiting: 2,
             lease_id: vec![9; 16].into(),
+            lack: String::new(),
         }),
         progress::Step::Granted(Granted {
             lease_id: vec![9; 16].into(),
@@ -149,6 +152,7 @@ fn what_clients_and_the_manager_say() {
                 name: "alpha".to_owned(),
                 addresses: vec!["alpha:7079".to_owned()],
                 units: vec![Unit::default()],
+                devices: vec!["GPU".to_owned()],
             }],
             lifetime_ms: 10_000,
             reserved: true,

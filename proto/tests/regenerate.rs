@@ -22,20 +22,24 @@ fn generated_code_is_current() {
     compile("node", configure(), &["control.proto", "command.proto"]);
     // It names messages of `control`, which are where `lib.rs` has them. What would be made of
     // control.proto on the way is not wanted, hence the folders.
-    let manager = configure().extern_path(".causeway.control.v1", "crate::control");
+    let descriptors = fresh.path().join("services.bin");
+    let manager = configure()
+        .extern_path(".causeway.control.v1", "crate::control")
+        .file_descriptor_set_path(&descriptors);
     compile("manager", manager, &["manager.proto"]);
     for (folder, name) in [
         ("node", "causeway.control.v1.rs"),
         ("node", "causeway.command.v1.rs"),
         ("manager", "causeway.manager.v1.rs"),
+        // What gRPC's reflection tells: the control service too, which manager.proto imports.
+        ("", "services.bin"),
     ] {
-        let fresh =
-            std::fs::read_to_string(fresh.path().join(folder).join(name)).expect("generated");
+        let fresh = std::fs::read(fresh.path().join(folder).join(name)).expect("generated");
         let committed = root.join("src/gen").join(name);
         if std::env::var_os("CAUSEWAY_REGENERATE").is_some() {
             std::fs::write(&committed, &fresh).expect("src/gen is writable");
         }
-        let committed = std::fs::read_to_string(&committed).unwrap_or_default();
+        let committed = std::fs::read(&committed).unwrap_or_default();
         assert!(
             fresh == committed,
             "{name} differs; run with CAUSEWAY_REGENERATE=1"

@@ -23,6 +23,7 @@ use super::outgoing::{Item, Outgoing};
 use super::outlet::Outlet;
 use super::path::Path;
 use super::peers::{Foreign, Origin};
+use crate::accounting::Counter;
 use crate::worker::session::{Shared, broken, spawn};
 
 /// Why a lane ends.
@@ -62,6 +63,27 @@ impl Lane {
         match &self.path {
             Some((path, _)) => Origin::Peer(path.id()),
             None => Origin::Client,
+        }
+    }
+
+    /// What its bytes count as; `None`: they do not leave the worker.
+    fn counters(&self) -> Option<(Counter, Counter)> {
+        match &self.path {
+            None => Some((Counter::FromClient, Counter::ToClient)),
+            Some((path, _)) if path.id() == OWN => None,
+            Some(_) => Some((Counter::FromNodes, Counter::ToNodes)),
+        }
+    }
+
+    fn count_received(&self, shared: &Shared, length: u32) {
+        if let Some((received, _)) = self.counters() {
+            shared.account.add(received, length.into());
+        }
+    }
+
+    fn count_sent(&self, shared: &Shared, length: u32) {
+        if let Some((_, sent)) = self.counters() {
+            shared.account.add(sent, length.into());
         }
     }
 
@@ -173,6 +195,9 @@ fn take(
     scratch: &mut Vec<u8>,
 ) -> Result<(), LaneError> {
     let (bulk, from) = (&shared.bulk, lane.origin());
+    if matches!(header.kind, Kind::Data | Kind::Eager) {
+        lane.count_received(shared, header.length);
+    }
     match header.kind {
         Kind::Data => match bulk.incoming(header.transfer) {
             Some(incoming) => {
@@ -244,11 +269,14 @@ fn write(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneE
                     window.send(stream, header, from, length, &mut scratch)
                 };
                 outlet.in_turn(|stream| send(stream, packer, &header, put))?;
+                lane.count_sent(shared, header.length);
                 chunk.sent();
             }
             Item::Whole(read) => {
+                let header = read.header();
                 let put = |stream: &Stream, header: &[u8]| send_bytes(stream, header, &read.bytes);
-                outlet.in_turn(|stream| send(stream, packer, &read.header(), put))?;
+                outlet.in_turn(|stream| send(stream, packer, &header, put))?;
+                lane.count_sent(shared, header.length);
             }
             Item::Staged(chunk) if !chunk.is_wanted() => {}
             Item::Staged(chunk) => {
@@ -258,6 +286,7 @@ fn write(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneE
                     window.send(stream, header, 0, length, &mut scratch)
                 };
                 outlet.in_turn(|stream| send(stream, packer, &header, put))?;
+                lane.count_sent(shared, header.length);
                 chunk.sent();
             }
         }

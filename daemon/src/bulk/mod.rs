@@ -149,7 +149,7 @@ fn write_granted(
     waits: &WaitList<'_>,
 ) -> Result<(), Status> {
     let transfer = Transfer::new(shared, task, memory, region);
-    if task.queue.native()?.device().has_direct_memory() {
+    if goes_by_mapping(task, memory)? {
         return direct::write(transfer, waits);
     }
     staged::write(transfer);
@@ -169,16 +169,25 @@ pub(crate) fn read(
 ) -> Result<bool, Status> {
     shared.bulk.beside.note_transfer();
     let transfer = Transfer::new(shared, task, memory, region);
-    if !task.queue.native()?.device().has_direct_memory() {
-        staged::read(transfer);
-        return Ok(false);
-    }
-    if transfer.far.is_none()
+    let sees_memory = task.queue.native()?.device().has_direct_memory();
+    if sees_memory
+        && transfer.far.is_none()
         && let Some(room) = short::room(&shared.bulk.blocks, &region)
     {
         return short::read(transfer, room, waits).map(|()| true);
     }
+    if !goes_by_mapping(task, memory)? {
+        staged::read(transfer);
+        return Ok(false);
+    }
     direct::read(transfer, waits).map(|()| false)
+}
+
+/// Whether the host sees the device's memory, and bytes lie there as they travel. A driver maps an image with gaps
+/// of its own: its bytes go through chunks, packed by the native command.
+fn goes_by_mapping(task: &Task, memory: &Memory) -> Result<bool, Status> {
+    let sees_memory = task.queue.native()?.device().has_direct_memory();
+    Ok(sees_memory && memory.native()?.raster().is_none())
 }
 
 /// Starts a transfer to another worker that may run. `false`: the other end or the link has given it up,

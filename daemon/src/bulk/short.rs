@@ -15,12 +15,14 @@ use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
+use super::Transfer;
 use super::lane::data;
 use super::outlet::Message;
-use super::{Engine, Transfer};
+use crate::accounting::Counter;
 use crate::runtime::block::{Block, Blocks};
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::host::Host;
+use crate::worker::session::Shared;
 use crate::worker::session::run::watch;
 
 /// Bytes of a session's short reads that were begun and not sent.
@@ -67,7 +69,7 @@ impl Listener for ShortRead {
             && !status.is_error()
         {
             let (transfer, bytes) = (transfer.name(), event.take_contents());
-            Whole { transfer, bytes }.leave(&self.0.shared.bulk);
+            Whole { transfer, bytes }.leave(&self.0.shared);
         }
         transfer.command.finish(status, String::new());
     }
@@ -89,13 +91,17 @@ impl Whole {
 
     /// On its way to the client: at once if it is the only one; else the lanes' threads send it, while the
     /// driver fills the next. Does not wait.
-    fn leave(mut self, bulk: &Engine) {
+    fn leave(mut self, shared: &Shared) {
+        let bulk = &shared.bulk;
         let length = self.bytes.len();
         if length <= AT_ONCE && bulk.blocks.bounded() <= length {
             let header = self.header();
             let bytes = self.bytes;
             match bulk.send_at_once(Message { header, bytes }) {
-                Ok(()) => return,
+                Ok(()) => {
+                    shared.account.add(Counter::ToClient, length as u64);
+                    return;
+                }
                 Err(back) => self.bytes = back.bytes,
             }
         }

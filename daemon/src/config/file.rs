@@ -57,6 +57,9 @@ pub struct Table {
     /// `[[shares]]`.
     #[serde(default)]
     pub shares: Vec<Share>,
+    /// `[metrics]`.
+    #[serde(default)]
+    pub metrics: causeway_serving::watched::Table,
 }
 
 /// Who this node is, and who signs its clients' certificates: files in PEM.
@@ -199,6 +202,8 @@ pub struct Sandbox {
     pub driver_caches: Option<Spanned<String>>,
     /// TCP ports that they may connect to.
     pub connect_ports: Option<Vec<u16>>,
+    /// More of the daemon's variables that they have.
+    pub environment: Option<Vec<String>>,
 }
 
 /// Programs that were built before.

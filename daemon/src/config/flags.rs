@@ -17,6 +17,10 @@ pub struct Flags {
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
 
+    /// Answer /metrics and /healthz at ADDR:PORT (port 0 takes a free one)
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<String>,
+
     /// Read settings from FILE [default: /etc/causeway/daemon.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -53,7 +57,8 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub manager_token_file: Option<PathBuf>,
 
-    /// The certificate that this node shows to the device manager (PEM)
+    /// The certificate that this node shows to the device manager (PEM) [default: --tls-certificate, with --manager-ca
+    /// and no token]
     #[arg(long, value_name = "FILE")]
     pub manager_certificate: Option<PathBuf>,
 

@@ -155,8 +155,14 @@ pub(super) fn manager(
     }
     let or = |flag: &Option<PathBuf>, key: &Option<PathBuf>| flag.clone().or_else(|| key.clone());
     let ca = or(&flags.manager_ca, &table.ca);
-    let certificate = or(&flags.manager_certificate, &table.certificate);
-    let key = or(&flags.manager_key, &table.key);
+    let token = or(&flags.manager_token_file, &table.token_file);
+    let mut certificate = or(&flags.manager_certificate, &table.certificate);
+    let mut key = or(&flags.manager_key, &table.key);
+    if ca.is_some() && token.is_none() && certificate.is_none() && key.is_none() {
+        // Who this node is to its clients, it is to its manager.
+        certificate = or(&flags.tls_certificate, &file.table.tls.certificate);
+        key = or(&flags.tls_key, &file.table.tls.key);
+    }
     let load = |ca: &PathBuf, identity| ClientTls::load(ca, identity).map_err(BadManager::File);
     let tls = match (&ca, &certificate, &key) {
         (None, None, None) => None,
@@ -168,7 +174,6 @@ pub(super) fn manager(
     if let (Some(far), None, false) = (far, &tls, insecure) {
         return Err(BadManager::InTheClear(far.clone()).into());
     }
-    let token = or(&flags.manager_token_file, &table.token_file);
     let token = token.map(|path| Token::from_file(&path).map_err(BadManager::File));
     Ok(Some(ManagerSettings {
         addresses,
@@ -290,6 +295,28 @@ mod tests {
         assert!(half.contains("go together"), "{half}");
         let wrong = read(&Flags::default(), "[manager]\naddress = [\"a b\"]\n").unwrap_err();
         assert!(wrong.starts_with("daemon.toml:2: "), "{wrong}");
+    }
+
+    #[test]
+    fn a_node_shows_its_manager_what_it_shows_its_clients() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = std::time::SystemTime::now();
+        let valid = now..now + std::time::Duration::from_secs(60);
+        let (_, issued) = causeway_security::Authority::generate("CA", valid).unwrap();
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, &issued.certificate).unwrap();
+        let flags = Flags {
+            manager: vec!["manager".to_owned()],
+            manager_ca: Some(ca),
+            ..Flags::default()
+        };
+        let own = "[tls]\ncertificate = \"/no/node.pem\"\nkey = \"/no/node.key\"\n";
+        assert!(read(&flags, "").unwrap().is_some());
+        let error = read(&flags, own).unwrap_err();
+        assert!(error.contains("/no/node."), "{error}");
+        let token = format!("{own}[manager]\ntoken_file = \"/no/token\"\n");
+        let error = read(&flags, &token).unwrap_err();
+        assert!(error.contains("/no/token"), "{error}");
     }
 
     #[test]

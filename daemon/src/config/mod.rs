@@ -5,20 +5,22 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod build_cache;
 pub mod file;
 pub mod flags;
 mod managed;
+mod number;
 mod sandbox;
 mod security;
+mod sessions;
 mod settings;
 
 pub use address::{Advertised, BadAdvertised, parse_advertised};
+pub use build_cache::BuildCacheSettings;
 pub use file::ConfigFile;
 pub use flags::Flags;
 pub use managed::{BadManager, ManagerAddress, ManagerSettings, ShareSettings, SharedWhich};
 pub use sandbox::{DriverCaches, Groups, SandboxSettings, WorkerUser};
 pub use security::{BadSecurity, Security};
-pub use settings::{
-    BadSettings, BuildCacheSettings, Handshakes, Heartbeat, HolderLimits, InventorySettings,
-    SessionLimits, SessionSettings, Settings,
-};
+pub use sessions::{HolderLimits, SessionLimits, SessionSettings};
+pub use settings::{BadSettings, Handshakes, Heartbeat, InventorySettings, Settings};

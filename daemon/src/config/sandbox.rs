@@ -25,6 +25,8 @@ pub struct SandboxSettings {
     pub driver_caches: Option<DriverCaches>,
     /// TCP ports that they may connect to; `None`: any.
     pub connect_ports: Option<Vec<u16>>,
+    /// More of the daemon's variables that they have: names, or beginnings that end with `*`.
+    pub environment: Vec<String>,
 }
 
 /// Who shares what drivers keep of the programs that they have compiled.
@@ -95,6 +97,7 @@ pub(super) fn sandbox(flags: &Flags, file: &ConfigFile) -> Result<SandboxSetting
         },
         driver_caches,
         connect_ports: table.connect_ports.clone(),
+        environment: table.environment.clone().unwrap_or_default(),
     })
 }
 

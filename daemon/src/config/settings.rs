@@ -1,22 +1,22 @@
 //! Validated settings.
 
-use std::ffi::OsString;
-use std::fmt::Display;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_proto::{DAEMON_PORT, limits};
+use causeway_proto::DAEMON_PORT;
 use causeway_serving::logging::{BadLogging, Logging};
+use causeway_serving::watched;
 use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
-use toml::Spanned;
 
 use super::address::{Advertised, BadAdvertised, parse_advertised};
+use super::build_cache::{self, BuildCacheSettings};
 use super::file::{self, ConfigFile};
 use super::flags::Flags;
 use super::managed::{self, BadManager, ManagerSettings, ShareSettings};
+use super::number::ranged;
 use super::sandbox::{self, SandboxSettings, WorkerUser};
 use super::security::{BadSecurity, Security};
+use super::sessions::{self, SessionSettings};
 
 /// Everything the daemon was told, checked.
 #[derive(Clone, Debug)]
@@ -51,75 +51,8 @@ pub struct Settings {
     pub manager: Option<ManagerSettings>,
     /// Devices that are offered as several.
     pub shares: Vec<ShareSettings>,
-}
-
-/// What clients may have.
-#[derive(Clone, Copy, Debug)]
-pub struct SessionSettings {
-    /// Sessions at once; at least 1.
-    pub limit: u32,
-    /// Workers kept ready.
-    pub spare_workers: u32,
-    /// For running sessions after SIGTERM.
-    pub drain_limit: Duration,
-    /// From opening a session to its command connection.
-    pub connect_limit: Duration,
-    /// A session's share of the node.
-    pub limits: SessionLimits,
-    /// A user's, and an address'.
-    pub holders: HolderLimits,
-    /// Bulk connections of one session.
-    pub bulk_connections: u32,
-}
-
-impl SessionSettings {
-    /// Processes at once that compile for the build cache.
-    pub const COMPILING: u32 = 3;
-    /// Those that were killed and are inside a driver that does not let go.
-    const STUCK: u32 = 4;
-
-    /// Worker processes at once, of all kinds: one lists the devices, some compile, and spare ones whose
-    /// drivers have changed end while others start.
-    #[must_use]
-    pub fn processes(&self) -> u32 {
-        self.limit + 2 * self.spare_workers + 1 + Self::COMPILING + Self::STUCK
-    }
-}
-
-/// What one address and one user may have at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HolderLimits {
-    /// Sessions from one address other than this machine's own; at least 1.
-    pub per_address: u32,
-    /// Sessions of one user, where users are known; at least 1.
-    pub per_user: u32,
-    /// Host memory of all sessions, each counted with the most that it may have, bytes; 0: no limit.
-    pub host_memory_in_all: u64,
-    /// The same of one user's sessions.
-    pub host_memory_per_user: u64,
-}
-
-impl HolderLimits {
-    /// Whether there is a limit on memory.
-    #[must_use]
-    pub fn limits_memory(&self) -> bool {
-        self.host_memory_in_all > 0 || self.host_memory_per_user > 0
-    }
-}
-
-/// What one session may take of its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// Objects alive at once.
-    pub objects: usize,
-    /// Commands held at once because something they wait for is open.
-    pub held_commands: usize,
-    /// Bytes inside the commands so held.
-    pub held_bytes: usize,
-    /// Device memory in all, bytes; 0: the device's own limit.
-    pub device_memory: u64,
-    /// Host memory of the session's process in all, bytes, buffers of CPU devices included; 0: no limit.
-    pub host_memory: u64,
+    /// Where `/metrics` and `/healthz` are, if they are to be.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// What strangers may have.
@@ -153,19 +86,8 @@ pub struct InventorySettings {
     pub probe_time_limit: Duration,
 }
 
-/// Programs that were built before.
-#[derive(Clone, Debug)]
-pub struct BuildCacheSettings {
-    /// Where they are kept; `None` where the user has no place for such.
-    pub folder: Option<PathBuf>,
-    /// Bytes that are kept; 0: none.
-    pub size: u64,
-}
-
-/// Bytes of built programs that are kept unless the settings say another number: a few thousand programs
-/// of PoCL's, of 50 KiB to 500 KiB each.
-const BUILD_CACHE_SIZE: u64 = 512 << 20;
-
+/// Where `/metrics` is when no port is said.
+const METRICS_PORT: u16 = 9079;
 /// The daemon cannot start with what it was told.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSettings {
@@ -200,6 +122,11 @@ pub enum BadSettings {
         "{0} can be reached from other machines, and there is no TLS with authentication: give it both ([tls] and [auth] in daemon.toml), listen on 127.0.0.1 (and tunnel), or say --insecure if you trust everyone who can reach it"
     )]
     Exposed(SocketAddr),
+    /// The same of what is watched.
+    #[error(
+        "/metrics at {0} can be reached from other machines, and there is no TLS: set up [tls] in daemon.toml, listen on 127.0.0.1, or say --insecure"
+    )]
+    ExposedMetrics(SocketAddr),
 }
 
 impl Settings {
@@ -226,7 +153,7 @@ impl Settings {
     pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
         let table = &file.table;
         let insecure = flags.insecure || table.insecure.unwrap_or(false);
-        let sessions = sessions(flags, file)?;
+        let sessions = sessions::sessions(flags, file)?;
         let settings = Settings {
             listen: listen(flags, file)?,
             advertise: advertise(flags, file)?,
@@ -253,16 +180,27 @@ impl Settings {
                     60,
                 )?)),
             },
-            build_cache: build_cache(flags, file),
+            build_cache: build_cache::build_cache(flags, file),
             sandbox: sandbox::sandbox(flags, file)?,
             worker_user: sandbox::worker_user(file, sessions.processes())?,
             manager: managed::manager(flags, file, insecure)?,
             shares: managed::shares(file)?,
+            metrics: watched::address::<_, BadSettings>(
+                flags.metrics.as_ref(),
+                file,
+                &table.metrics,
+                METRICS_PORT,
+            )?,
         };
         for address in &settings.listen {
             settings.check_exposure(address)?;
         }
-        Ok(settings)
+        match settings.metrics {
+            Some(at) if !is_loopback(&at) && settings.security.tls.is_none() && !insecure => {
+                Err(BadSettings::ExposedMetrics(at))
+            }
+            _ => Ok(settings),
+        }
     }
 
     /// Whether it is allowed to serve this address so.
@@ -319,74 +257,6 @@ fn advertise(flags: &Flags, file: &ConfigFile) -> Result<Vec<Advertised>, BadSet
         .collect()
 }
 
-fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSettings> {
-    let table = &file.table.sessions;
-    let flag = |flag: &'static str, value: Option<u32>, range: (u32, u32)| match value {
-        Some(n) if n < range.0 || n > range.1 => Err(BadSettings::Flag {
-            flag,
-            problem: out_of_range(&n, range),
-        }),
-        other => Ok(other),
-    };
-    let limit = flag("--session-limit", flags.session_limit, (1, 65_536))?;
-    let spare = flag("--spare-workers", flags.spare_workers, (0, 64))?;
-    let drain = flag("--drain-limit", flags.drain_limit, (0, 86_400))?;
-    let from_file = (
-        ranged(file, table.limit.as_ref(), (1, 65_536), 64)?,
-        ranged(file, table.spare_workers.as_ref(), (0, 64), 1)?,
-        ranged(file, table.drain_limit.as_ref(), (0, 86_400), 30)?,
-    );
-    let limit = limit.unwrap_or(from_file.0);
-    Ok(SessionSettings {
-        limit,
-        holders: holders(file, limit)?,
-        spare_workers: spare.unwrap_or(from_file.1),
-        drain_limit: Duration::from_secs(u64::from(drain.unwrap_or(from_file.2))),
-        connect_limit: Duration::from_secs(u64::from(ranged(
-            file,
-            table.connect_limit.as_ref(),
-            (1, 600),
-            10,
-        )?)),
-        limits: SessionLimits {
-            objects: at_most(file, table.objects.as_ref(), limits::MAX_OBJECTS)?,
-            held_commands: at_most(
-                file,
-                table.held_commands.as_ref(),
-                limits::MAX_HELD_COMMANDS,
-            )?,
-            held_bytes: at_most(file, table.held_bytes.as_ref(), limits::MAX_HELD_BYTES)?,
-            device_memory: table.device_memory.unwrap_or(0),
-            host_memory: table.host_memory.unwrap_or(0),
-        },
-        bulk_connections: ranged(
-            file,
-            table.bulk_connections.as_ref(),
-            (1, limits::MAX_BULK_CONNECTIONS),
-            limits::MAX_BULK_CONNECTIONS,
-        )?,
-    })
-}
-
-/// Unless it is said otherwise, one leaves a quarter of the sessions to others.
-fn holders(file: &ConfigFile, limit: u32) -> Result<HolderLimits, BadSettings> {
-    let table = &file.table.sessions;
-    let most = limit - limit / 4;
-    let memory = |bytes: &Option<Spanned<u64>>| match bytes {
-        Some(bytes) if *bytes.get_ref() > 0 && table.host_memory.unwrap_or(0) == 0 => {
-            let message = "it takes a limit on one session's memory, host_memory";
-            Err(file.wrong(bytes, &message))
-        }
-        bytes => Ok(bytes.as_ref().map_or(0, |bytes| *bytes.get_ref())),
-    };
-    Ok(HolderLimits {
-        per_address: ranged(file, table.per_address.as_ref(), (1, 65_536), most)?,
-        per_user: ranged(file, table.per_user.as_ref(), (1, 65_536), most)?,
-        host_memory_in_all: memory(&table.host_memory_in_all)?,
-        host_memory_per_user: memory(&table.host_memory_per_user)?,
-    })
-}
-
 fn handshakes(file: &ConfigFile) -> Result<Handshakes, BadSettings> {
     let table = &file.table.connections;
     Ok(Handshakes {
@@ -401,39 +271,6 @@ fn handshakes(file: &ConfigFile) -> Result<Handshakes, BadSettings> {
         control: ranged(file, table.control.as_ref(), (1, 65_536), 1_024)?,
         control_per_peer: ranged(file, table.control_per_peer.as_ref(), (1, 65_536), 256)?,
     })
-}
-
-fn build_cache(flags: &Flags, file: &ConfigFile) -> BuildCacheSettings {
-    let table = &file.table.build_cache;
-    let folder = flags.build_cache_dir.as_ref().or(table.directory.as_ref());
-    BuildCacheSettings {
-        folder: folder
-            .cloned()
-            .or_else(|| cache_folder(&|name| std::env::var_os(name))),
-        size: flags
-            .build_cache_size
-            .or(table.size)
-            .unwrap_or(BUILD_CACHE_SIZE),
-    }
-}
-
-/// A folder among those that systemd or the user has for caches.
-fn cache_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let given = |name: &str| {
-        variable(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    // systemd's may be a list, and is the daemon's alone.
-    let own = variable("CACHE_DIRECTORY")
-        .and_then(|list| std::env::split_paths(&list).next())
-        .filter(|path| path.is_absolute());
-    own.or_else(|| {
-        given("XDG_CACHE_HOME")
-            .or_else(|| given("HOME").map(|home| home.join(".cache")))
-            .map(|caches| caches.join("causeway"))
-    })
-    .map(|own| own.join("builds"))
 }
 
 fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadSettings> {
@@ -456,32 +293,6 @@ fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadSettings> {
         interval: Duration::from_millis(u64::from(interval)),
         limit: Duration::from_millis(u64::from(limit)),
     })
-}
-
-fn ranged<T: PartialOrd + Display + Copy>(
-    file: &ConfigFile,
-    value: Option<&Spanned<T>>,
-    range: (T, T),
-    default: T,
-) -> Result<T, BadSettings> {
-    match value {
-        None => Ok(default),
-        Some(n) if *n.get_ref() >= range.0 && *n.get_ref() <= range.1 => Ok(*n.get_ref()),
-        Some(n) => Err(file.wrong(n, &out_of_range(n.get_ref(), range)).into()),
-    }
-}
-
-/// A limit of the wire that the file may lower.
-fn at_most(
-    file: &ConfigFile,
-    value: Option<&Spanned<usize>>,
-    most: usize,
-) -> Result<usize, BadSettings> {
-    ranged(file, value, (1, most), most)
-}
-
-fn out_of_range<T: Display>(value: &T, range: (T, T)) -> String {
-    format!("{value} is out of range: {} to {}", range.0, range.1)
 }
 
 fn host_name() -> String {
@@ -509,49 +320,6 @@ mod tests {
         assert!(!settings.insecure && !settings.name.is_empty());
         assert_eq!(settings.sessions.spare_workers, 1);
         assert_eq!(settings.heartbeat.limit, Duration::from_secs(4));
-    }
-
-    #[test]
-    fn builds_are_kept_where_caches_are() {
-        let among = |set: &[(&str, &str)]| {
-            let set: Vec<_> = set
-                .iter()
-                .map(|(n, v)| (n.to_string(), v.to_string()))
-                .collect();
-            cache_folder(&|name| {
-                let found = set.iter().find(|(n, _)| n == name);
-                found.map(|(_, value)| value.into())
-            })
-        };
-        let systemd = ("CACHE_DIRECTORY", "/var/cache/causeway:/var/cache/more");
-        let home = ("HOME", "/home/me");
-        assert_eq!(
-            among(&[systemd, home]),
-            Some("/var/cache/causeway/builds".into())
-        );
-        let xdg = ("XDG_CACHE_HOME", "/tmp/caches");
-        assert_eq!(
-            among(&[xdg, home]),
-            Some("/tmp/caches/causeway/builds".into())
-        );
-        assert_eq!(
-            among(&[home]),
-            Some("/home/me/.cache/causeway/builds".into())
-        );
-        assert_eq!(among(&[("HOME", "here")]), None);
-        let flags = Flags {
-            build_cache_size: Some(0),
-            ..Flags::default()
-        };
-        let text = "[build_cache]\ndirectory = \"/x\"\nsize = 9\n";
-        let settings = combine(&flags, text).unwrap();
-        assert_eq!(settings.build_cache.folder, Some("/x".into()));
-        assert_eq!(settings.build_cache.size, 0);
-        let size = |text| {
-            let settings = combine(&Flags::default(), text).unwrap();
-            settings.build_cache.size
-        };
-        assert_eq!((size(text), size("")), (9, BUILD_CACHE_SIZE));
     }
 
     #[test]
@@ -594,6 +362,8 @@ mod tests {
                 "daemon.toml:2: limit_ms (4000) must be",
             ),
             ("name = \n", "daemon.toml:1: "),
+            ("[metrics]\nlisten = \"x\"", "daemon.toml:2: \"x\" is no"),
+            ("[metrics]\nlisten = \"0.0.0.0:0\"", "/metrics at 0.0.0.0:0"),
         ] {
             let error = combine(&Flags::default(), text).unwrap_err();
             assert!(error.starts_with(start), "{text:?} gave {error:?}");

@@ -1,10 +1,11 @@
-//! Buffers and sub-buffers.
+//! Memory objects: buffers and sub-buffers here, images in [`super::image`].
 //!
 //! Invariant: only kernel access flags reach the driver; host pointers and host access belong to the
 //! client.
 
 use std::ptr::null_mut;
 
+use causeway_proto::raster::Raster;
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE,
@@ -13,14 +14,19 @@ use opencl_sys::{
 
 use super::context::Context;
 use super::library::{check, cl};
+use super::svm::Share;
 
-const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
+pub(super) const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
 
-/// A native buffer or sub-buffer; released when dropped.
+/// A native buffer, sub-buffer or image; released when dropped.
 #[derive(Debug)]
 pub struct Buffer {
     pub(super) raw: cl_mem,
-    size: u64,
+    pub(super) size: u64,
+    // Of an image.
+    pub(super) raster: Option<Raster>,
+    // Of shared virtual memory, and of what is made from it.
+    pub(super) svm: Option<Share>,
 }
 
 // SAFETY: OpenCL memory objects may be used from any thread.
@@ -62,14 +68,26 @@ impl Buffer {
             ))
         };
         check(status)?;
-        Ok(Buffer { raw, size })
+        Ok(Buffer {
+            raw,
+            size,
+            raster: None,
+            svm: None,
+        })
     }
 
-    /// `clCreateSubBuffer`.
+    /// `clCreateSubBuffer`; of shared virtual memory a buffer over the same bytes.
     ///
     /// # Errors
     /// What the driver says, a misaligned origin included.
     pub fn sub_buffer(&self, flags: u64, origin: u64, size: u64) -> Result<Buffer, Status> {
+        match &self.svm {
+            Some(share) => share.part(flags, origin, size),
+            None => self.native_part(flags, origin, size),
+        }
+    }
+
+    pub(super) fn native_part(&self, flags: u64, origin: u64, size: u64) -> Result<Buffer, Status> {
         let region = cl_buffer_region {
             origin: usize::try_from(origin).map_err(|_| Status::OUT_OF_HOST_MEMORY)?,
             size: usize::try_from(size).map_err(|_| Status::OUT_OF_HOST_MEMORY)?,
@@ -86,10 +104,15 @@ impl Buffer {
             ))
         };
         check(status)?;
-        Ok(Buffer { raw, size })
+        Ok(Buffer {
+            raw,
+            size,
+            raster: None,
+            svm: None,
+        })
     }
 
-    /// Bytes.
+    /// Bytes; an image's are its elements without gaps.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -113,6 +136,8 @@ impl Buffer {
         Ok(Buffer {
             raw,
             size: size as u64,
+            raster: None,
+            svm: None,
         })
     }
 

@@ -61,6 +61,19 @@ pub struct Times {
     pub ended: u64,
 }
 
+impl Times {
+    /// Of two commands taken for one.
+    #[must_use]
+    pub fn around(self, other: Times) -> Times {
+        Times {
+            queued: self.queued.min(other.queued),
+            submitted: self.submitted.min(other.submitted),
+            started: self.started.min(other.started),
+            ended: self.ended.max(other.ended),
+        }
+    }
+}
+
 /// What hears of a command's end.
 pub trait Listener: Send + Sync + 'static {
     /// The event it listens to; set before [`listen`] is called.
@@ -84,6 +97,11 @@ impl Event {
             host: Mutex::new(host),
             home,
         }
+    }
+
+    /// Keeps memory that is in use until its command ends.
+    pub(super) fn keep(&self, host: Host) {
+        *self.host.lock() = Some(host);
     }
 
     /// Whether the driver has said that the command ended, and well.

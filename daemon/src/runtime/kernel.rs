@@ -8,12 +8,14 @@ use std::ptr::{null, null_mut};
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_KERNEL_ATTRIBUTES, CL_KERNEL_FUNCTION_NAME, CL_KERNEL_NUM_ARGS, cl_kernel, cl_mem,
+    cl_sampler,
 };
 
 use super::buffer::Buffer;
 use super::info;
 use super::library::{check, cl};
 use super::node::Device;
+use super::sampler::Sampler;
 
 /// A native kernel; released when dropped.
 #[derive(Debug)]
@@ -97,7 +99,7 @@ impl Kernel {
         })
     }
 
-    /// Sets a buffer; `None` is a null pointer for the kernel.
+    /// Sets a buffer or image; `None` is a null pointer for the kernel.
     ///
     /// # Errors
     /// What the driver says.
@@ -110,6 +112,23 @@ impl Kernel {
         };
         // SAFETY: the driver reads one handle, or nothing for a null pointer.
         check(unsafe { cl!(clSetKernelArg(self.raw, index, size_of::<cl_mem>(), value)) })
+    }
+
+    /// Sets a sampler.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_sampler(&mut self, index: u32, sampler: &Sampler) -> Result<(), Status> {
+        let value = (&raw const sampler.raw).cast();
+        // SAFETY: the driver reads one handle.
+        check(unsafe {
+            cl!(clSetKernelArg(
+                self.raw,
+                index,
+                size_of::<cl_sampler>(),
+                value
+            ))
+        })
     }
 
     /// Sets the size of a local argument, bytes.
@@ -209,6 +228,42 @@ impl Kernel {
         self.work_group_info(device, name)
             .map(|v| info::sizes(&v))
             .unwrap_or_default()
+    }
+
+    /// `clGetKernelSubGroupInfo`, as it comes: at most `room` sizes.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn sub_group_info(
+        &self,
+        device: Device,
+        name: u32,
+        input: &[usize],
+        room: usize,
+    ) -> Result<Vec<u8>, Status> {
+        let mut sizes = vec![0usize; room];
+        let mut length = 0;
+        let given = if input.is_empty() {
+            null()
+        } else {
+            input.as_ptr().cast()
+        };
+        // SAFETY: the lists are as long as said (null when empty).
+        check(unsafe {
+            cl!(clGetKernelSubGroupInfo(
+                self.raw,
+                device.raw,
+                name,
+                size_of_val(input),
+                given,
+                size_of_val(sizes.as_slice()),
+                sizes.as_mut_ptr().cast(),
+                &raw mut length
+            ))
+        })?;
+        let mut bytes: Vec<u8> = sizes.into_iter().flat_map(usize::to_ne_bytes).collect();
+        bytes.truncate(length);
+        Ok(bytes)
     }
 
     fn release(&self) -> Result<(), Status> {

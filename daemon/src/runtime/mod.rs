@@ -1,7 +1,7 @@
 //! The node's own OpenCL, as safe objects. The only module that knows the C library.
 //!
-//! - [`node`]: platforms and root devices, in the order that names them on the wire;
-//! - [`context`], [`queue`], [`buffer`], [`program`], [`kernel`], [`event`]: OpenCL's objects, each
+//! - [`node`]: platforms and root devices, in the order that names them on the wire; [`sub_device`]: parts of these;
+//! - [`context`], [`queue`], [`buffer`], [`image`], [`sampler`], [`program`], [`kernel`], [`event`]: OpenCL's objects, each
 //!   owning one native reference that its drop releases;
 //! - [`host`], [`pinned`], [`block`]: host memory that the driver reads or writes behind our back;
 //! - [`clock`]: the node's host clock, and each device's by it;
@@ -21,6 +21,7 @@ mod driver_files;
 pub mod event;
 pub mod host;
 mod identity;
+pub mod image;
 mod info;
 pub mod kernel;
 mod library;
@@ -29,7 +30,10 @@ pub mod pinned;
 pub mod probe;
 pub mod program;
 pub mod queue;
+pub mod sampler;
 pub mod stdout;
+pub mod sub_device;
+mod svm;
 pub mod watch;
 
 pub use probe::{Probed, probe};

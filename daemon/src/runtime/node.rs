@@ -46,7 +46,7 @@ pub struct Platform {
     devices: Vec<Device>,
 }
 
-/// A native root device. Root devices live as long as the process.
+/// A native device. Root devices live as long as the process, others as their `SubDevice`.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
     pub(super) raw: cl_device_id,
@@ -255,6 +255,11 @@ impl Device {
         device.modern = version.get(7..8).is_some_and(|major| major >= "2");
         device.timers = version.get(7..10).is_some_and(|version| version >= "2.1");
         device
+    }
+
+    /// A part of it: what is true of it is true of its parts.
+    pub(super) fn part(&self, raw: cl_device_id) -> Device {
+        Device { raw, ..*self }
     }
 
     /// Whether the host maps its memory without a copy: CPUs and devices with unified memory.

@@ -1,4 +1,4 @@
-//! The inventory: every info answer of every platform and device.
+//! The inventory: every info answer of every platform and device, and the formats of images.
 //!
 //! Names are tried by ranges, so that a vendor's own queries are found without a list of them. An
 //! answer is kept with its error code where the specification defines the name; elsewhere only what a
@@ -12,7 +12,8 @@ use opencl_sys::{
     CL_DEVICE_COMMAND_BUFFER_SYNC_DEVICES_KHR, CL_DEVICE_PARENT_DEVICE, CL_DEVICE_PLATFORM,
 };
 
-use super::node::Node;
+use super::image;
+use super::node::{Device, Node};
 
 /// What a probing worker found out.
 #[derive(Debug, Default)]
@@ -81,7 +82,8 @@ pub fn probe() -> Probed {
                 .devices()
                 .iter()
                 .map(|device| WireDevice {
-                    info: answers(DEVICE, |name| device.info(name)),
+                    info: device_answers(*device),
+                    image_formats: image::formats(platform, *device),
                 })
                 .collect(),
         })
@@ -90,6 +92,11 @@ pub fn probe() -> Probed {
         platforms,
         problems: node.problems().to_vec(),
     }
+}
+
+/// What a device answers.
+pub(super) fn device_answers(device: Device) -> Vec<InfoAnswer> {
+    answers(DEVICE, |name| device.info(name))
 }
 
 fn answers(names: &[Names], ask: impl Fn(u32) -> Result<Vec<u8>, Status>) -> Vec<InfoAnswer> {

@@ -55,9 +55,11 @@ impl Program {
     /// # Errors
     /// What the driver says.
     pub fn with_source(context: &Context, source: &[u8]) -> Result<Program, Status> {
-        let (mut text, length) = (source.as_ptr().cast(), source.len());
+        // To a driver a length of 0 means that the string ends with its NUL.
+        let text: &[u8] = if source.is_empty() { b"\0" } else { source };
+        let (mut text, length) = (text.as_ptr().cast(), source.len());
         let mut status = 0;
-        // SAFETY: one string of the length given; the driver copies it.
+        // SAFETY: one string of the length given, or one that ends with a NUL; the driver copies it.
         let raw = unsafe {
             cl!(clCreateProgramWithSource(
                 context.raw,
@@ -142,6 +144,22 @@ impl Program {
             ))
         };
         Program::adopt(raw, status)
+    }
+
+    /// `clSetProgramSpecializationConstant`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_constant(&self, id: u32, value: &[u8]) -> Result<(), Status> {
+        // SAFETY: the driver copies `value.len()` bytes.
+        check(unsafe {
+            cl!(clSetProgramSpecializationConstant(
+                self.raw,
+                id,
+                value.len(),
+                value.as_ptr().cast()
+            ))
+        })
     }
 
     /// `clBuildProgram`; `options` of `None` are a null pointer. Blocks.

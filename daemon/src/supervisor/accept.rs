@@ -23,6 +23,19 @@ use super::opening::{self, Opening};
 use crate::held::Held;
 use crate::port::Port;
 
+/// Why connections are refused.
+pub(super) const REASONS: [&str; 9] = [
+    TOO_MANY,
+    "silent",
+    "broken",
+    "foreign",
+    "tls_is_off",
+    "in_the_clear",
+    "tls",
+    "preamble",
+    "session",
+];
+const TOO_MANY: &str = "too_many";
 /// After a failed accept: descriptors are short, and somebody has to close some.
 const BREATHER: Duration = Duration::from_millis(100);
 /// A refused client may still be sending; what it sends is taken off the wire for so long, so that the
@@ -39,12 +52,14 @@ pub(super) async fn accept(
         match listener.accept().await {
             Ok((socket, peer)) => {
                 let Some(permit) = supervisor.handshakes.admit(peer.ip()) else {
+                    supervisor.refused.count(TOO_MANY);
                     tracing::debug!(%peer, "too many connections that say nothing");
                     continue;
                 };
                 let (supervisor, control) = (Arc::clone(&supervisor), control.clone());
                 tokio::spawn(async move {
                     if let Err(error) = route(&supervisor, socket, peer, &control, permit).await {
+                        supervisor.refused.count(error.reason());
                         tracing::debug!(%peer, %error, "a connection was closed");
                     }
                 });
@@ -64,12 +79,14 @@ pub(super) async fn accept_local(supervisor: Arc<Supervisor>, listener: UnixList
         match listener.accept().await {
             Ok((socket, _)) => {
                 let Some(permit) = supervisor.handshakes.admit(peer) else {
+                    supervisor.refused.count(TOO_MANY);
                     tracing::debug!("too many local connections that say nothing");
                     continue;
                 };
                 let supervisor = Arc::clone(&supervisor);
                 tokio::spawn(async move {
                     if let Err(error) = route_local(&supervisor, socket).await {
+                        supervisor.refused.count(error.reason());
                         tracing::debug!(%error, "a local connection was closed");
                     }
                     drop(permit);
@@ -130,6 +147,23 @@ enum NotServed {
     Preamble(#[from] BadPreamble),
     #[error(transparent)]
     Verdict(#[from] Verdict),
+}
+
+impl NotServed {
+    /// What it counts as: one of [`REASONS`].
+    fn reason(&self) -> &'static str {
+        match self {
+            NotServed::Silent => "silent",
+            NotServed::Io(_) => "broken",
+            NotServed::Foreign => "foreign",
+            NotServed::Tls => "tls_is_off",
+            NotServed::Clear => "in_the_clear",
+            NotServed::NotSecured(_) => "tls",
+            NotServed::Control => TOO_MANY,
+            NotServed::Preamble(_) => "preamble",
+            NotServed::Verdict(_) => "session",
+        }
+    }
 }
 
 async fn route(

@@ -92,6 +92,11 @@ pub(super) struct Cell {
 }
 
 impl Cells {
+    /// More of the daemon's variables for those that live in cells.
+    pub(super) fn variables(&self) -> &[String] {
+        &self.0.sandbox.environment
+    }
+
     /// As the settings say. Drivers' caches are private unless they say otherwise where workers have users of
     /// their own, which could not write to others' caches, or where `strangers` to each other are
     /// served.

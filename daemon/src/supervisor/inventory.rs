@@ -282,6 +282,7 @@ mod tests {
                 value: b"device\0".as_slice().into(),
                 status: 0,
             }],
+            ..Device::default()
         };
         Inventory {
             platforms: vec![Platform {

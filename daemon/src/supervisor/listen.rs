@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use causeway_lane::Place;
+use causeway_serving::watched::Listener;
 use tokio::net::{TcpListener, UnixListener};
 use uuid::Uuid;
 
@@ -33,6 +34,18 @@ pub(super) fn listeners(
     Ok(listeners)
 }
 
+/// Where those come who watch machines, if they are to.
+pub(super) fn watchers(settings: &Settings) -> Result<Option<Listener>, CannotStart> {
+    let bind = |address: SocketAddr| {
+        let tls = settings.security.tls.as_ref();
+        Listener::bind(address, tls, settings.insecure).map_err(|error| CannotStart::Listen {
+            address: address.to_string(),
+            error,
+        })
+    };
+    settings.metrics.map(bind).transpose()
+}
+
 /// Listens where processes of this host find memory to share. Without it their bytes go over TCP.
 pub(super) fn place(daemon: &Uuid) -> Option<(Place, UnixListener)> {
     let place = Place::here(*daemon.as_bytes())?;
@@ -50,12 +63,16 @@ pub(super) fn place(daemon: &Uuid) -> Option<(Place, UnixListener)> {
 }
 
 /// One line for each listener on standard output: who started us may read there which port was taken.
-pub(super) fn announce(addresses: &[SocketAddr]) {
+pub(super) fn announce(addresses: &[SocketAddr], watched_at: Option<SocketAddr>) {
     let mut out = std::io::stdout().lock();
     for address in addresses {
         tracing::info!(%address, "listening");
         // A closed standard output is no reason not to serve.
         let _ = writeln!(out, "listening on {address}");
+    }
+    if let Some(address) = watched_at {
+        tracing::info!(%address, "metrics");
+        let _ = writeln!(out, "metrics on {address}");
     }
     let _ = out.flush();
 }

@@ -13,8 +13,11 @@ mod authentication;
 mod builds;
 mod cells;
 mod compiling;
+mod counts;
 mod drivers;
+mod endings;
 mod holders;
+mod inherited;
 mod inventory;
 mod listen;
 mod managed;
@@ -23,6 +26,7 @@ mod opening;
 mod peers;
 mod process;
 mod stop;
+mod watched;
 mod worker;
 mod workers;
 
@@ -34,15 +38,20 @@ use std::time::Instant;
 use causeway_lane::Place;
 use causeway_proto::control::Inventory;
 use causeway_serving::admission::{self, Admission};
+use causeway_serving::services::NotReflected;
+use causeway_serving::watched::Listener;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
 
 use crate::config::{BadSettings, Settings};
 use crate::sys;
 use builds::Builds;
 use cells::{Cells, NoCells};
+use counts::Reasons;
 use inventory::InventoryCache;
 use managed::Managed;
 use process::Processes;
+use watched::Watch;
 use workers::Workers;
 
 /// The daemon cannot start.
@@ -62,6 +71,9 @@ pub enum CannotStart {
     /// There is no place, or no user, for the workers.
     #[error(transparent)]
     Cells(#[from] NoCells),
+    /// What is told of the services.
+    #[error(transparent)]
+    Services(#[from] NotReflected),
     /// Something of the system's.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -86,6 +98,12 @@ struct Supervisor {
     workers: Workers,
     /// On a node that a device manager gives out.
     managed: Option<Managed>,
+    /// Connections that were not served.
+    refused: Reasons,
+    /// Sessions that were not opened.
+    not_opened: Reasons,
+    /// Why it serves nobody new; `None`: it does.
+    health: watch::Sender<Option<&'static str>>,
 }
 
 /// Serves until told to stop.
@@ -105,6 +123,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         Some(manager) => managed::node_uuid(manager.folder.as_deref()),
         None => (uuid::Uuid::new_v4(), None),
     };
+    let watchers = listen::watchers(&settings)?;
     let (place, local) = listen::place(&uuid).unzip();
     let strangers = settings.security.authenticates()
         || settings.manager.is_some()
@@ -142,9 +161,12 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         inventory: InventoryCache::new(settings.inventory, processes),
         workers,
         managed,
+        refused: Reasons::new(&accept::REASONS),
+        not_opened: Reasons::new(&node_service::REASONS),
+        health: watch::Sender::new(Some("the node's devices are being looked for")),
         settings,
     });
-    serve(&supervisor, listeners, local)?;
+    serve(&supervisor, listeners, local, watchers)?;
     stop.wait_and_drain(&supervisor).await;
     if let Some(teacher) = teacher {
         teacher.end().await;
@@ -156,8 +178,9 @@ fn serve(
     supervisor: &Arc<Supervisor>,
     listeners: Vec<TcpListener>,
     local: Option<UnixListener>,
-) -> std::io::Result<()> {
-    let control = node_service::serve(supervisor);
+    watchers: Option<Listener>,
+) -> Result<(), CannotStart> {
+    let control = node_service::serve(supervisor)?;
     for listener in listeners {
         tokio::spawn(accept::accept(
             Arc::clone(supervisor),
@@ -168,6 +191,10 @@ fn serve(
     if let Some(local) = local {
         tokio::spawn(accept::accept_local(Arc::clone(supervisor), local));
     }
+    let watched_at = watchers.as_ref().map(Listener::address);
+    if let Some(watchers) = watchers {
+        tokio::spawn(watchers.serve(Watch(Arc::clone(supervisor))));
+    }
     // Both in the background: the first question waits for the probe, the first session for its
     // worker, and nobody else waits at all.
     supervisor.workers.replenish();
@@ -176,7 +203,7 @@ fn serve(
         async move {
             drop(supervisor.current_inventory().await);
             // Not before: a client waits a second for a node's devices, drivers may load for longer.
-            listen::announce(&supervisor.addresses);
+            listen::announce(&supervisor.addresses, watched_at);
             causeway_serving::notify("READY=1");
             if let Some(managed) = &supervisor.managed {
                 tokio::spawn(managed.clone().watch());
@@ -223,6 +250,7 @@ impl Supervisor {
         if changed {
             self.workers.retire_spares();
         }
+        self.look_at_health();
         known
     }
 }

@@ -12,10 +12,11 @@ use causeway_proto::control::{
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::Verdict;
 use causeway_proto::version;
+use causeway_serving::services::{NotReflected, Services};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::Supervisor;
 use super::admission::Permit;
@@ -23,7 +24,7 @@ use super::authentication::{User, authenticate};
 use super::holders::Holder;
 use super::managed::{Managed, NoLease, Place};
 use super::workers::NotOpened;
-use crate::handover::Leased;
+use crate::handover::{Leased, MAX_USER, Owner};
 use crate::held::Held;
 use crate::port::Caller;
 
@@ -42,12 +43,28 @@ const EXPOSED: &str =
     "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
 /// Calls at once on one connection.
 const MAX_STREAMS: u32 = 16;
+/// Why sessions are not opened.
+pub(super) const REASONS: [&str; 6] = [
+    "unauthenticated",
+    "no_lease",
+    "full",
+    "unavailable",
+    "outdated",
+    "other",
+];
 
 /// Starts the service; it serves the connections that are sent to it.
-pub(super) fn serve(supervisor: &Arc<Supervisor>) -> ControlConnections {
+///
+/// # Errors
+/// When reflection has nothing to tell of it.
+pub(super) fn serve(supervisor: &Arc<Supervisor>) -> Result<ControlConnections, NotReflected> {
     let (connections, incoming) = mpsc::channel(64);
-    let service =
-        NodeServer::new(NodeService(Arc::clone(supervisor))).max_decoding_message_size(MAX_REQUEST);
+    let node = NodeService(Arc::clone(supervisor));
+    let health = supervisor.health.subscribe();
+    let services = Services::default()
+        .with(NodeServer::new(node).max_decoding_message_size(MAX_REQUEST))
+        .with_health(health, Option::is_none)
+        .with_reflection(causeway_proto::SERVICES)?;
     let serving = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .http2_max_header_list_size(16 << 10)
@@ -55,13 +72,13 @@ pub(super) fn serve(supervisor: &Arc<Supervisor>) -> ControlConnections {
         .http2_keepalive_timeout(Some(PING_WITHIN))
         .max_connection_age(MAX_AGE)
         .max_connection_age_grace(Duration::from_secs(60))
-        .serve_with_incoming(service, ReceiverStream::new(incoming));
+        .serve_with_incoming(services, ReceiverStream::new(incoming));
     tokio::spawn(async move {
         if let Err(error) = serving.await {
             tracing::error!(%error, "the Node service ended");
         }
     });
-    connections
+    Ok(connections)
 }
 
 struct NodeService(Arc<Supervisor>);
@@ -86,48 +103,11 @@ impl Node for NodeService {
         &self,
         request: Request<OpenSessionRequest>,
     ) -> Result<Response<OpenSessionReply>, Status> {
-        let user = authenticate(&self.0.settings.security, &request)?;
-        let holder = holder(&user, &request);
-        let request = request.into_inner();
-        self.check_version(request.wire_version)?;
-        let generation = self.0.current_inventory().await.inventory.generation;
-        if request.inventory_generation != generation {
-            return Err(Status::failed_precondition(
-                "the node's devices have changed since its inventory was read; read it again",
-            ));
+        let opened = self.open(request).await;
+        if let Err(status) = &opened {
+            self.0.not_opened.count(reason(status.code()));
         }
-        let lease = self.lease(&request.credential, &user)?;
-        let opened = self
-            .0
-            .workers
-            .open(&holder, lease)
-            .map_err(|error| match error {
-                NotOpened::Draining => Status::unavailable(error.to_string()),
-                NotOpened::Full(_) | NotOpened::TooMuch(_) | NotOpened::NoWorker(_) => {
-                    Status::resource_exhausted(error.to_string())
-                }
-            })?;
-        if let (Some(managed), Some(place)) = (&self.0.managed, opened.place) {
-            managed.opened(place);
-        }
-        log_client(opened.id, &user, request.client);
-        let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
-        let heartbeat = self.0.settings.heartbeat;
-        Ok(Response::new(OpenSessionReply {
-            session_id: opened.id.0.to_vec().into(),
-            session_secret: opened.secret.0.to_vec().into(),
-            certificate_sha256: opened
-                .fingerprint
-                .map(|fingerprint| fingerprint.0.to_vec().into())
-                .unwrap_or_default(),
-            heartbeat_interval_ms: milliseconds(heartbeat.interval),
-            heartbeat_limit_ms: milliseconds(heartbeat.limit),
-            bulk_connections: self.0.settings.sessions.bulk_connections,
-            shared_memory: match &self.0.place {
-                Some(place) => place.tell().to_vec().into(),
-                None => Default::default(),
-            },
-        }))
+        opened.map(Response::new)
     }
 
     async fn close_session(
@@ -173,6 +153,54 @@ impl Node for NodeService {
 }
 
 impl NodeService {
+    async fn open(&self, request: Request<OpenSessionRequest>) -> Result<OpenSessionReply, Status> {
+        let user = authenticate(&self.0.settings.security, &request)?;
+        let holder = holder(&user, &request);
+        let request = request.into_inner();
+        self.check_version(request.wire_version)?;
+        let generation = self.0.current_inventory().await.inventory.generation;
+        if request.inventory_generation != generation {
+            return Err(Status::failed_precondition(
+                "the node's devices have changed since its inventory was read; read it again",
+            ));
+        }
+        let lease = self.lease(&request.credential, &user)?;
+        let owner = lease
+            .as_ref()
+            .map_or_else(|| owner(&user), |(place, _)| place.owner().clone());
+        let opened = self
+            .0
+            .workers
+            .open(&holder, &owner, lease)
+            .map_err(|error| match error {
+                NotOpened::Draining => Status::unavailable(error.to_string()),
+                NotOpened::Full(_) | NotOpened::TooMuch(_) | NotOpened::NoWorker(_) => {
+                    Status::resource_exhausted(error.to_string())
+                }
+            })?;
+        if let (Some(managed), Some(place)) = (&self.0.managed, opened.place) {
+            managed.opened(place);
+        }
+        log_client(opened.id, &owner, request.client);
+        let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
+        let heartbeat = self.0.settings.heartbeat;
+        Ok(OpenSessionReply {
+            session_id: opened.id.0.to_vec().into(),
+            session_secret: opened.secret.0.to_vec().into(),
+            certificate_sha256: opened
+                .fingerprint
+                .map(|fingerprint| fingerprint.0.to_vec().into())
+                .unwrap_or_default(),
+            heartbeat_interval_ms: milliseconds(heartbeat.interval),
+            heartbeat_limit_ms: milliseconds(heartbeat.limit),
+            bulk_connections: self.0.settings.sessions.bulk_connections,
+            shared_memory: match &self.0.place {
+                Some(place) => place.tell().to_vec().into(),
+                None => Default::default(),
+            },
+        })
+    }
+
     /// On a managed node, the place in a lease that the credential is good for.
     fn lease(
         &self,
@@ -186,6 +214,7 @@ impl NodeService {
             tracing::info!(%error, "a session was not admitted");
             match error {
                 NoLease::NoManager => Status::unavailable(error.to_string()),
+                NoLease::NoLedger(_) => Status::resource_exhausted(error.to_string()),
                 _ => Status::permission_denied(error.to_string()),
             }
         })
@@ -214,16 +243,39 @@ fn holder<T>(User(user): &User, request: &Request<T>) -> Holder {
     }
 }
 
-/// What a client says of itself is for people, and not to be believed; but for the authenticated user.
-fn log_client(session: SessionId, User(authenticated): &User, client: Option<Client>) {
+/// Whose it is where there is no lease.
+fn owner(User(user): &User) -> Owner {
+    Owner {
+        lease: None,
+        user: user
+            .as_ref()
+            .map(|user| user.chars().take(MAX_USER).collect()),
+    }
+}
+
+/// What a refusal counts as: one of [`REASONS`].
+fn reason(code: Code) -> &'static str {
+    match code {
+        Code::Unauthenticated => "unauthenticated",
+        Code::PermissionDenied => "no_lease",
+        Code::ResourceExhausted => "full",
+        Code::Unavailable => "unavailable",
+        Code::FailedPrecondition => "outdated",
+        _ => "other",
+    }
+}
+
+/// What a client says of itself is for people, and not to be believed; but for whose session it is.
+fn log_client(session: SessionId, owner: &Owner, client: Option<Client>) {
     let client = client.unwrap_or_default();
     let short = |text: &str| -> String { text.chars().take(64).collect() };
     tracing::info!(
         ?session,
-        authenticated,
+        lease = owner.lease,
+        user = owner.user,
         program = ?short(&client.program),
         pid = client.pid,
-        user = ?short(&client.user),
+        client_user = ?short(&client.user),
         host = ?short(&client.host),
         library = ?short(&client.library_version),
         "session of"

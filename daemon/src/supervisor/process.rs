@@ -10,6 +10,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
 use super::cells::{Cell, Cells};
+use super::inherited;
 use crate::sys;
 use causeway_serving::logging::Logging;
 
@@ -61,6 +62,8 @@ impl Processes {
         command
             .arg0("causewayd")
             .arg(flag)
+            .env_clear()
+            .envs(inherited::of(std::env::vars_os(), self.cells.variables()))
             .env(RECURSION_GUARD, "1")
             .envs(self.logging.environment())
             .stdin(Stdio::from(channel))
@@ -72,14 +75,6 @@ impl Processes {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
-        }
-        for private in [
-            "NOTIFY_SOCKET",
-            "LISTEN_FDS",
-            "LISTEN_PID",
-            "LISTEN_FDNAMES",
-        ] {
-            command.env_remove(private);
         }
         let child = command.spawn()?;
         let exited = pid(&child).and_then(|pid| {

@@ -33,6 +33,7 @@ impl Signals {
         notify("STOPPING=1");
         let workers = &supervisor.workers;
         workers.drain();
+        supervisor.look_at_health();
         let limit = supervisor.settings.sessions.drain_limit;
         let sessions = workers.counts().sessions;
         tracing::info!(signal = name, sessions, "shutting down");

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -34,6 +34,8 @@ pub(super) struct Worker {
     channel: UnixDatagram,
     ready: AtomicBool,
     asked: AtomicU8,
+    /// Why it is to leave, as its client is to be told.
+    farewell: OnceLock<String>,
     asked_more: Notify,
     builds: Option<Builds>,
 }
@@ -54,6 +56,7 @@ impl Worker {
             channel,
             ready: AtomicBool::new(false),
             asked: AtomicU8::new(Asked::Nothing as u8),
+            farewell: OnceLock::new(),
             asked_more: Notify::new(),
             builds,
         };
@@ -84,6 +87,13 @@ impl Worker {
         self.ask(Asked::ToEnd);
     }
 
+    /// The same, and its client is told why. Of several reasons the first counts.
+    pub(super) fn end_because(&self, reason: &str) {
+        // Who was told to leave before has heard no reason, and hears none.
+        let _ = self.farewell.set(reason.to_owned());
+        self.end();
+    }
+
     /// Kills it and what it started.
     pub(super) fn kill(&self) {
         self.ask(Asked::ToDie);
@@ -112,6 +122,7 @@ impl Worker {
                 () = self.asked_more.notified() => match self.was_asked() {
                     Asked::Nothing => {}
                     Asked::ToEnd => {
+                        self.say_farewell();
                         // The worker takes the end of its channel as the word to leave.
                         let both = rustix::net::Shutdown::Both;
                         let _ = rustix::net::shutdown(&self.channel, both);
@@ -126,6 +137,16 @@ impl Worker {
                     deadline = None;
                 }
             }
+        }
+    }
+
+    /// Who has not taken many earlier messages ends without a reason.
+    fn say_farewell(&self) {
+        let Some(reason) = self.farewell.get().cloned() else {
+            return;
+        };
+        if let Err(error) = self.send(&ToWorker::End { reason }) {
+            tracing::debug!(%error, worker = self.serial, "a worker is not told why it ends");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Invariant: a session is in the table exactly as long as its worker has not been reaped, so the limit
 //! on sessions is one on processes too. Every worker has one task that watches it to its end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -17,18 +17,23 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
+use super::counts::Reasons;
+use super::endings::{ENDINGS, ending, log_end};
 use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::managed::{Place, PlaceNumber};
-use super::process::{self, Processes};
-use super::worker::{Asked, Worker};
+use super::process::Processes;
+use super::worker::Worker;
+use crate::accounting::{Entry, Figures, Ledger};
 use crate::config::{Heartbeat, SessionSettings};
-use crate::handover::{Assignment, Leased, ToWorker};
+use crate::handover::{Assignment, Leased, Owner, ToWorker};
 
 /// After a spare worker died on its own: its driver would do it again.
 const SPARE_BACKOFF: Duration = Duration::from_secs(10);
 /// A spare worker that was taken is replaced so much later: loading the node's OpenCL takes processors that
 /// the session which has just been opened needs for its own beginning, and others' on the same machine.
 const REPLACE_AFTER: Duration = Duration::from_millis(250);
+/// What clients hear when the daemon ends.
+const STOPPED: &str = "its daemon was stopped";
 /// Spare workers that are tried for one session before a fresh one is.
 const ATTEMPTS: usize = 3;
 
@@ -48,6 +53,8 @@ struct Shared {
     state: Mutex<State>,
     /// A worker was reaped.
     reaped: Notify,
+    /// Sessions that are over.
+    ended: Reasons,
 }
 
 #[derive(Default)]
@@ -58,6 +65,9 @@ struct State {
     sessions: HashMap<SessionId, Served>,
     last_serial: u64,
     draining: bool,
+    opened: u64,
+    /// What sessions counted that are over.
+    past: Figures,
 }
 
 struct Served {
@@ -65,6 +75,9 @@ struct Served {
     secret: SessionSecret,
     /// In a lease, on a managed node.
     place: Option<Place>,
+    /// Where its worker counts.
+    entry: Entry,
+    owner: Owner,
     _holding: Holding,
 }
 
@@ -96,6 +109,10 @@ pub(super) enum NotOpened {
 pub(super) struct Counts {
     pub(super) sessions: usize,
     pub(super) spares: usize,
+    /// All processes of them.
+    pub(super) workers: usize,
+    /// Sessions, ever.
+    pub(super) opened: u64,
     pub(super) draining: bool,
 }
 
@@ -118,7 +135,13 @@ impl Workers {
             holdings: Holdings::new(sessions.holders),
             state: Mutex::default(),
             reaped: Notify::new(),
+            ended: Reasons::new(&ENDINGS),
         }))
+    }
+
+    /// Sessions at once.
+    pub(super) fn limit(&self) -> u32 {
+        self.0.sessions.limit
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -126,8 +149,22 @@ impl Workers {
         Counts {
             sessions: state.sessions.len(),
             spares: state.spares.len(),
+            workers: state.alive.len(),
+            opened: state.opened,
             draining: state.draining,
         }
+    }
+
+    /// Sessions that are over, by reason.
+    pub(super) fn ended(&self) -> BTreeMap<&'static str, u64> {
+        self.0.ended.all()
+    }
+
+    /// What all sessions have used since the daemon started.
+    pub(super) fn figures(&self) -> Figures {
+        let state = self.0.state.lock();
+        let open = state.sessions.values().map(|served| served.entry.figures());
+        open.fold(state.past, Figures::plus)
     }
 
     /// Starts spare workers until there are as many as the settings ask for.
@@ -168,6 +205,7 @@ impl Workers {
     pub(super) fn open(
         &self,
         holder: &Holder,
+        owner: &Owner,
         lease: Option<(Place, Vec<Leased>)>,
     ) -> Result<Opened, NotOpened> {
         let (place, leased) = lease.unzip();
@@ -184,17 +222,37 @@ impl Workers {
             }
             let mut assignment = self.assignment(certificate);
             assignment.leased = leased;
+            assignment.owner = owner.clone();
+            let ledger = match &place {
+                Some(place) => Arc::clone(place.ledger()),
+                None => Ledger::new(1)?,
+            };
+            // A lease's has as many slots as there may be sessions.
+            let entry = ledger.enter();
+            let entry = entry.ok_or(NotOpened::Full(self.0.sessions.limit))?;
+            assignment.slot = entry.number();
             let holding = self
                 .0
                 .holdings
                 .take(holder, assignment.limits.host_memory)?;
-            let worker = self.assign(&mut state, &assignment)?;
-            tracing::info!(session = ?assignment.id, worker = worker.serial, "session opened");
+            let page = entry.page().try_clone_to_owned()?;
+            let worker = self.assign(
+                &mut state,
+                &ToWorker::Assign {
+                    assignment: Box::new(assignment.clone()),
+                    page,
+                },
+            )?;
+            state.opened += 1;
+            tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
+                worker = worker.serial, "session opened");
             let Assignment { id, secret, .. } = assignment;
             let served = Served {
                 worker,
                 secret: secret.clone(),
                 place,
+                entry,
+                owner: owner.clone(),
                 _holding: holding,
             };
             state.sessions.insert(id, served);
@@ -269,23 +327,20 @@ impl Workers {
         }
     }
 
-    /// Tells the workers of the sessions that have these places in leases to leave.
-    pub(super) fn end_places(&self, places: &[PlaceNumber]) {
-        if places.is_empty() {
-            return;
-        }
+    /// Tells the workers of the sessions that have these places in leases to leave, and their clients why.
+    pub(super) fn end_places(&self, places: &[PlaceNumber], reason: &str) {
         for served in self.0.state.lock().sessions.values() {
             let number = served.place.as_ref().map(Place::number);
             if number.is_some_and(|number| places.contains(&number)) {
-                served.worker.end();
+                served.worker.end_because(reason);
             }
         }
     }
 
-    /// Tells every worker to leave.
+    /// Tells every worker to leave: the daemon ends.
     pub(super) fn end_all(&self) {
         for worker in self.0.state.lock().alive.values() {
-            worker.end();
+            worker.end_because(STOPPED);
         }
     }
 
@@ -341,26 +396,27 @@ impl Workers {
             build_cache: self.0.builds.is_some(),
             certificate,
             leased: None,
+            slot: 0,
+            owner: Owner::default(),
         }
     }
 
     /// Finds a worker that takes the assignment: a spare one that is ready, any spare one, a fresh one.
-    fn assign(&self, state: &mut State, assignment: &Assignment) -> Result<Arc<Worker>, NotOpened> {
-        let message = ToWorker::Assign(assignment.clone());
+    fn assign(&self, state: &mut State, message: &ToWorker) -> Result<Arc<Worker>, NotOpened> {
         for _ in 0..ATTEMPTS {
             let ready = state.spares.iter().position(|spare| spare.is_ready());
             if state.spares.is_empty() {
                 break;
             }
             let spare = state.spares.swap_remove(ready.unwrap_or(0));
-            match spare.send(&message) {
+            match spare.send(message) {
                 Ok(()) => return Ok(spare),
                 // It has died and not been reaped yet.
                 Err(error) => tracing::debug!(%error, worker = spare.serial, "not assigned"),
             }
         }
         let worker = self.start(state)?;
-        worker.send(&message)?;
+        worker.send(message)?;
         Ok(worker)
     }
 
@@ -383,7 +439,7 @@ impl Workers {
     /// Takes a worker that has ended off every list.
     fn reap(&self, worker: &Worker, status: std::io::Result<ExitStatus>) {
         // Its place in a lease is given up when the table is not locked.
-        let (session, _served, was_spare) = {
+        let (served, was_spare) = {
             let mut state = self.0.state.lock();
             state.alive.remove(&worker.serial);
             let spares = state.spares.len();
@@ -393,52 +449,22 @@ impl Workers {
                 .iter()
                 .find(|(_, served)| served.worker.serial == worker.serial)
                 .map(|(id, _)| *id);
-            let served = session.and_then(|id| state.sessions.remove(&id));
-            (session, served, state.spares.len() < spares)
+            let served = session.and_then(|id| Some((id, state.sessions.remove(&id)?)));
+            if let Some((_, served)) = &served {
+                state.past = state.past.plus(served.entry.figures());
+            }
+            (served, state.spares.len() < spares)
         };
+        if let Some((_, served)) = &served {
+            self.0
+                .ended
+                .count(ending(worker, served.entry.ending(), &status));
+        }
+        let session = served.as_ref().map(|(id, served)| (*id, &served.owner));
         log_end(worker, session, status);
         if was_spare {
             self.replenish_after(SPARE_BACKOFF);
         }
         self.0.reaped.notify_waiters();
-    }
-}
-
-fn log_end(worker: &Worker, session: Option<SessionId>, status: std::io::Result<ExitStatus>) {
-    let serial = worker.serial;
-    let status = match status {
-        Ok(status) => status,
-        Err(error) => {
-            tracing::error!(%error, worker = serial, "a worker cannot be waited for");
-            return;
-        }
-    };
-    let cause = process::describe(status);
-    match session {
-        Some(session) if process::is_crash(status) => tracing::error!(
-            ?session,
-            worker = serial,
-            cause,
-            "the session's worker crashed: a kernel or the driver did it; other sessions go on"
-        ),
-        Some(session) if status.success() || worker.was_asked() != Asked::Nothing => {
-            tracing::info!(?session, worker = serial, cause, "session ended");
-        }
-        Some(session) => {
-            tracing::warn!(
-                ?session,
-                worker = serial,
-                cause,
-                "the session's worker ended"
-            );
-        }
-        None if status.success() || worker.was_asked() != Asked::Nothing => {
-            tracing::debug!(worker = serial, cause, "a spare worker ended");
-        }
-        None => tracing::warn!(
-            worker = serial,
-            cause,
-            "a spare worker ended while it loaded the node's OpenCL"
-        ),
     }
 }

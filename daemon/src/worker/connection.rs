@@ -11,6 +11,7 @@ use causeway_proto::command::EventBatch;
 use causeway_proto::id::SessionId;
 use causeway_security::Line;
 
+use crate::accounting::Slot;
 use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
 use crate::handover::Leased;
@@ -42,6 +43,8 @@ pub struct SessionStart {
     pub limits: SessionLimits,
     /// The devices that it may use; `None`: all.
     pub leased: Option<Vec<Leased>>,
+    /// Where it counts what it uses.
+    pub account: Slot,
     /// The way to the daemon's build cache, if it may be used.
     pub builds: Option<Arc<Client>>,
 }

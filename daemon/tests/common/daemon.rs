@@ -1,13 +1,14 @@
 //! A daemon of a test's own, and the processes that serve its sessions.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command as Process, Stdio};
 
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{GetInventoryRequest, Inventory};
 use causeway_proto::version::WireVersion;
 
-use super::Session;
+use super::{LIMIT, Session};
 
 const LOOPBACK: &str = "127.0.0.1:0";
 
@@ -15,6 +16,8 @@ const LOOPBACK: &str = "127.0.0.1:0";
 pub struct Daemon {
     pub(super) child: Child,
     pub address: String,
+    /// Where `/metrics` is, if arguments ask for it.
+    pub watched_at: Option<String>,
     vendors: Option<tempfile::TempDir>,
 }
 
@@ -47,6 +50,28 @@ impl Daemon {
     }
 
     fn run_fake(listen: &str, settings: &str, arguments: &[&str], more: &[(&str, &str)]) -> Daemon {
+        Daemon::with_fake(settings, more, |environment| {
+            Daemon::run(listen, arguments, environment)
+        })
+    }
+
+    /// By a command that becomes the daemon, on the fake driver alone.
+    pub fn by_fake(
+        program: Process,
+        settings: &str,
+        arguments: &[&str],
+        more: &[(&str, &str)],
+    ) -> Daemon {
+        Daemon::with_fake(settings, more, |environment| {
+            Daemon::by(program, arguments, environment)
+        })
+    }
+
+    fn with_fake(
+        settings: &str,
+        more: &[(&str, &str)],
+        run: impl FnOnce(&[(&str, &str)]) -> Daemon,
+    ) -> Daemon {
         // Cargo puts the driver beside the test programs.
         let library = std::env::current_exe()
             .unwrap()
@@ -59,7 +84,7 @@ impl Daemon {
             ("FAKE_OPENCL_CONFIG", settings),
         ];
         environment.extend(more);
-        let mut daemon = Daemon::run(listen, arguments, &environment);
+        let mut daemon = run(&environment);
         daemon.vendors = Some(vendors);
         daemon
     }
@@ -92,19 +117,18 @@ impl Daemon {
             .stdout(Stdio::piped())
             .spawn()
             .expect("causewayd starts");
-        let mut line = String::new();
         let stdout = child.stdout.take().expect("its standard output");
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .expect("its first line");
-        let address = line
-            .trim()
-            .strip_prefix("listening on ")
-            .expect("an address")
-            .to_owned();
+        let mut lines = BufReader::new(stdout).lines();
+        let mut next = |prefix| {
+            let line = lines.next().expect("a line").expect("of text");
+            line.strip_prefix(prefix).expect("an address").to_owned()
+        };
         Daemon {
             child,
-            address,
+            address: next("listening on "),
+            watched_at: arguments
+                .contains(&"--metrics")
+                .then(|| next("metrics on ")),
             vendors: None,
         }
     }
@@ -130,6 +154,21 @@ impl Daemon {
             };
             node.get_inventory(request).await.unwrap().into_inner()
         })
+    }
+
+    /// A count that `/metrics` tells.
+    pub fn count(&self, name: &str) -> u64 {
+        let mut socket = TcpStream::connect(self.watched_at.as_ref().unwrap()).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let mut lines = answer.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value
+            .unwrap_or_else(|| panic!("{name}: {answer}"))
+            .parse()
+            .unwrap()
     }
 
     pub fn session(&self) -> Session {

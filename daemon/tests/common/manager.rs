@@ -33,6 +33,7 @@ pub struct Manager {
 pub struct Node {
     pub hello: Hello,
     words: Receiver<from_node::Message>,
+    beats: Receiver<Heartbeat>,
     to: UnboundedSender<Result<ToNode, Status>>,
     answers: Arc<AtomicBool>,
 }
@@ -139,6 +140,18 @@ impl Node {
         self.words.recv_timeout(LIMIT).expect("the daemon speaks")
     }
 
+    /// Waits for a heartbeat that is as wanted.
+    pub fn beat(&self, wanted: impl Fn(&Heartbeat) -> bool) -> Heartbeat {
+        let until = std::time::Instant::now() + LIMIT;
+        loop {
+            let beat = self.beats.recv_timeout(LIMIT).expect("a heartbeat");
+            if wanted(&beat) {
+                return beat;
+            }
+            assert!(std::time::Instant::now() < until, "not in time: {beat:?}");
+        }
+    }
+
     /// Grants, and hears that it is served.
     pub fn grant(&self, grant: &Grant) {
         self.say(to_node::Message::Grant(grant.clone()));
@@ -202,12 +215,19 @@ impl Nodes for Service {
         };
         let (to, sent) = unbounded_channel();
         let (heard, words) = channel();
+        let (felt, beats) = channel();
         let answers = Arc::new(AtomicBool::new(true));
         // Weak, so that the daemon is hung up on when the test drops its end.
-        tokio::spawn(hear(incoming, heard, to.downgrade(), Arc::clone(&answers)));
+        tokio::spawn(hear(
+            incoming,
+            (heard, felt),
+            to.downgrade(),
+            Arc::clone(&answers),
+        ));
         let node = Node {
             hello,
             words,
+            beats,
             to,
             answers,
         };
@@ -218,7 +238,7 @@ impl Nodes for Service {
 
 async fn hear(
     mut incoming: Streaming<FromNode>,
-    heard: Sender<from_node::Message>,
+    (heard, felt): (Sender<from_node::Message>, Sender<Heartbeat>),
     to: tokio::sync::mpsc::WeakUnboundedSender<Result<ToNode, Status>>,
     answers: Arc<AtomicBool>,
 ) {
@@ -227,7 +247,9 @@ async fn hear(
     })) = incoming.next().await
     {
         match message {
-            from_node::Message::Heartbeat(Heartbeat { number, .. }) => {
+            from_node::Message::Heartbeat(beat) => {
+                let number = beat.number;
+                let _ = felt.send(beat);
                 if answers.load(Ordering::Relaxed)
                     && let Some(to) = to.upgrade()
                 {

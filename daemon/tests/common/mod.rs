@@ -45,6 +45,8 @@ pub struct Heard {
     pub links: Vec<LinkState>,
     pub applied: u64,
     pub batches: u64,
+    /// Why the session was ended.
+    pub farewell: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,6 +207,7 @@ impl Session {
         self.heard.batches += 1;
         self.heard.notices.extend(batch.notices);
         self.heard.links.extend(batch.links);
+        self.heard.farewell += &batch.farewell;
         self.heard.applied = self.heard.applied.max(batch.applied);
         true
     }
@@ -307,6 +310,7 @@ impl Session {
                 options: options.into(),
                 null_options: false,
                 source: Bytes::new(),
+                constants: Vec::new(),
             }),
         ]);
         (program, self.answer(request))

@@ -55,6 +55,7 @@ pub fn launch(
         global: global.to_vec(),
         offset: vec![],
         local: local.to_vec(),
+        reaches: None,
     })
 }
 

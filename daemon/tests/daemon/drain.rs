@@ -41,7 +41,9 @@ async fn patience_has_a_limit() {
     let session = daemon.open().await;
     let mut commands = session.connect(Purpose::Commands, 0).unwrap();
     daemon.signal(Signal::TERM);
-    assert!(read_to_close(&mut commands).is_empty());
+    let told = read_to_close(&mut commands);
+    let told = String::from_utf8_lossy(&told);
+    assert!(told.contains("its daemon was stopped"), "{told:?}");
     assert!(daemon.wait().success());
 }
 

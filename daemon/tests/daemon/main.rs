@@ -6,6 +6,7 @@
 mod carriers;
 mod drain;
 mod enumeration;
+mod environment;
 mod garbage;
 mod limits;
 mod listening;
@@ -22,4 +23,5 @@ mod support;
 mod systemd;
 mod tls;
 mod version_mismatch;
+mod watched;
 mod worker_death;

@@ -1,13 +1,38 @@
 //! The files that the project ships for administrators.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use causeway_daemon::config::{ConfigFile, Flags, Settings};
+use causeway_security::Authority;
 
 fn etc(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../etc")
         .join(name)
+}
+
+/// What the sample's settings name and is read: certificates and their keys, lists, tokens.
+fn installed() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let now = SystemTime::now();
+    let valid = now - Duration::from_secs(60)..now + Duration::from_secs(3600);
+    let (authority, ca) = Authority::generate("cluster", valid.clone()).unwrap();
+    let node = authority.node(&["node1".to_owned()], valid).unwrap();
+    let put = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    };
+    put("ca.pem", ca.certificate.as_bytes());
+    put("clients.pem", ca.certificate.as_bytes());
+    put("node.pem", node.certificate.as_bytes());
+    put("node.key", node.key.reveal());
+    put("tokens", b"");
+    put("node.token", b"a-token-of-this-node-0123456789abcdef\n");
+    folder
 }
 
 #[test]
@@ -31,6 +56,8 @@ fn every_setting_of_the_sample_can_be_taken_in() {
         settings, text,
         "the sample shows settings that are commented out"
     );
+    let installed = installed();
+    let settings = settings.replace("/etc/causeway", installed.path().to_str().unwrap());
     let file = ConfigFile::parse(&etc("daemon.toml"), settings).unwrap();
     Settings::combine(&Flags::default(), &file).unwrap();
 }

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal};
 use tonic::transport::Channel;
 
 /// No wait of a test is longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The wire version of this build.
 pub(crate) const VERSION: u32 = causeway_proto::version::WireVersion::CURRENT.number() as u32;
 
@@ -28,6 +28,7 @@ pub(crate) const VERSION: u32 = causeway_proto::version::WireVersion::CURRENT.nu
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) watched_at: Option<SocketAddr>,
     pub(crate) folder: tempfile::TempDir,
 }
 
@@ -36,6 +37,7 @@ pub(crate) struct Setup {
     command: Command,
     config: String,
     listeners: usize,
+    is_watched: bool,
     folder: tempfile::TempDir,
 }
 
@@ -59,6 +61,7 @@ impl Setup {
             command,
             config: String::new(),
             listeners: 1,
+            is_watched: false,
             folder,
         }
     }
@@ -108,6 +111,12 @@ impl Setup {
         self
     }
 
+    /// With `/metrics` and `/healthz`.
+    pub(crate) fn watched(mut self) -> Setup {
+        self.is_watched = true;
+        self.args(&["--metrics", "127.0.0.1:0"])
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -132,16 +141,16 @@ impl Setup {
                 let _ = send.send(line);
             }
         });
-        let addresses = (0..self.listeners)
-            .map(|_| {
-                let line = receive.recv_timeout(PATIENCE).expect("a line on stdout");
-                let address = line.strip_prefix("listening on ");
-                address.expect("the line").parse().expect("an address")
-            })
-            .collect();
+        let next = |prefix| {
+            let line = receive.recv_timeout(PATIENCE).expect("a line on stdout");
+            let address = line.strip_prefix(prefix);
+            address.expect("the line").parse().expect("an address")
+        };
+        let addresses = (0..self.listeners).map(|_| next("listening on ")).collect();
         Daemon {
             child,
             addresses,
+            watched_at: self.is_watched.then(|| next("metrics on ")),
             folder: self.folder,
         }
     }

@@ -8,6 +8,9 @@ use tonic::{Code, Status};
 
 use crate::support::{Setup, VERSION, connect, greeting};
 
+/// No version of the wire.
+const NONE: u32 = 250;
+
 #[tokio::test]
 async fn in_the_preamble() {
     let daemon = Setup::new().start();
@@ -18,7 +21,7 @@ async fn in_the_preamble() {
         link: 0,
     }
     .encode();
-    bytes[4] = 9;
+    bytes[4] = u8::try_from(NONE).unwrap();
     let mut socket = connect(daemon.address());
     socket.write_all(&bytes).unwrap();
     let greeting = greeting(&mut socket);
@@ -34,7 +37,7 @@ async fn in_every_call() {
         assert_eq!(error.code(), Code::FailedPrecondition);
         let message = error.message();
         assert!(
-            message.contains(&format!("wire version 9 met, {VERSION} spoken here")),
+            message.contains(&format!("wire version {NONE} met, {VERSION} spoken here")),
             "{message}"
         );
         assert!(
@@ -42,7 +45,7 @@ async fn in_every_call() {
             "says who speaks: {message}"
         );
     };
-    let wire_version = 9;
+    let wire_version = NONE;
     let request = GetInventoryRequest {
         wire_version,
         ..GetInventoryRequest::default()

@@ -64,13 +64,24 @@ fn properties_of(properties: *const cl_context_properties) -> ClResult<Vec<isize
     }
 }
 
+/// Devices are about to be used: what a device manager has set aside becomes a lease.
+///
+/// # Errors
+/// `CL_DEVICE_NOT_AVAILABLE`.
+pub(super) fn make_ready(devices: &[Arc<Device>]) -> ClResult {
+    if let Some(platform) = Platform::get() {
+        platform.confirm(devices)?;
+    }
+    let gone = |device: &Arc<Device>| device.is_gone() || device.node().is_disconnected();
+    require(!devices.iter().any(gone), CL_DEVICE_NOT_AVAILABLE)
+}
+
 fn create(
     devices: Vec<Arc<Device>>,
     properties: Vec<isize>,
     notify: Option<ContextNotify>,
 ) -> ClResult<cl_context> {
-    let gone = |device: &Arc<Device>| device.is_gone() || device.node().is_disconnected();
-    require(!devices.iter().any(gone), CL_DEVICE_NOT_AVAILABLE)?;
+    make_ready(&devices)?;
     Ok(handle::publish(Context::new(devices, properties, notify)?))
 }
 

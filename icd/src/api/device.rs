@@ -1,4 +1,4 @@
-//! `clGetDeviceIDs`, `clGetDeviceInfo`, reference counts of devices.
+//! `clGetDeviceIDs`, `clGetDeviceInfo`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use cl_headers::types::*;
 use super::entry::entry_points;
 use super::handle::{self, Object};
 use super::info::{Answered, Info};
-use super::{loader, server};
+use super::{command_buffer, loader, server};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Device, Platform};
 
@@ -92,32 +92,44 @@ entry_points! {
         device: cl_device_id, param_name: cl_device_info, param_value_size: size_t,
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
-        let device = handle::resolve::<Device>(device)?;
+        let raw = device;
+        let device = handle::resolve::<Device>(raw)?;
         // SAFETY: the specification's contract of the three arguments.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(&device, param_name, info).map(drop)
-    }
-
-    fn clRetainDevice(device: cl_device_id) {
-        // A root device is never released: both calls succeed without effect.
-        handle::resolve::<Device>(device).map(drop)
-    }
-
-    fn clReleaseDevice(device: cl_device_id) {
-        handle::resolve::<Device>(device).map(drop)
+        answer(raw, &device, param_name, info).map(drop)
     }
 }
 
-fn answer(device: &Arc<Device>, name: cl_device_info, info: Info) -> ClResult<Answered> {
+fn answer(
+    raw: cl_device_id,
+    device: &Arc<Device>,
+    name: cl_device_info,
+    info: Info,
+) -> ClResult<Answered> {
     match name {
         CL_DEVICE_PLATFORM => info.give(loader::platform_handle().unwrap_or(std::ptr::null_mut())),
-        CL_DEVICE_REFERENCE_COUNT => info.give(1u32),
-        // Every device is a root device; the node's answer is a handle, which no inventory carries.
-        CL_DEVICE_PARENT_DEVICE => info.give(std::ptr::null_mut::<c_void>()),
-        CL_DEVICE_AVAILABLE => info.give_bool(device.is_available()),
-        _ => match device.info(name) {
-            Some(Ok(bytes)) => info.give_bytes(bytes),
-            _ => server::device_answer(device, name, info).unwrap_or(fail(CL_INVALID_VALUE)),
+        CL_DEVICE_REFERENCE_COUNT => match device.parent() {
+            Some(_) => info.give(handle::reference_count::<Device>(raw)?),
+            None => info.give(1u32),
         },
+        // The node's answer is a handle, which no inventory carries.
+        CL_DEVICE_PARENT_DEVICE => {
+            info.give(device.parent().map_or(std::ptr::null_mut(), handle::raw_of))
+        }
+        CL_DEVICE_AVAILABLE => info.give_bool(device.is_available()),
+        _ => own_answer(device, name, info).unwrap_or_else(|| match device.info(name) {
+            Some(Ok(bytes)) => info.give_bytes(bytes),
+            _ => fail(CL_INVALID_VALUE),
+        }),
     }
+}
+
+/// The rows of what every device has by us, whatever the node's driver says of it.
+fn own_answer(
+    device: &Arc<Device>,
+    name: cl_device_info,
+    info: Info,
+) -> Option<ClResult<Answered>> {
+    server::device_answer(device, name, info)
+        .or_else(|| command_buffer::device_answer(device, name, info))
 }

@@ -63,14 +63,21 @@ fn run<T>(name: &'static str, body: impl FnOnce() -> ClResult<T>) -> ClResult<T>
         tracing::error!("{name}: an internal error was caught; please report it");
         Err(Status::OUT_OF_HOST_MEMORY)
     });
-    if let Err(status) = &result {
-        tracing::debug!(
-            "{name}: {} ({})",
-            cl_headers::error_name(status.0),
-            status.0
-        );
+    match &result {
+        // Disabled, it is one look at a number.
+        Ok(_) => tracing::trace!("{name}: CL_SUCCESS (0)"),
+        Err(status) => trace_failure(name, *status),
     }
     result
+}
+
+/// Tells the log that a call has failed, and with which code.
+pub(crate) fn trace_failure(name: &'static str, status: Status) {
+    tracing::debug!(
+        "{name}: {} ({})",
+        cl_headers::error_name(status.0),
+        status.0
+    );
 }
 
 /// Defines entry points. The body returns [`ClResult`]; three forms, told apart by the result:

@@ -29,7 +29,8 @@ use rustc_hash::FxHasher;
 
 use crate::error::{ClResult, fail};
 use crate::stub::{
-    Binding, Buffer, Context, Device, Event, Kernel, Platform, Program, Queue, Sampler, Server,
+    Binding, Buffer, CommandBuffer, Context, Device, Event, Kernel, Platform, Program, Queue,
+    Sampler, Server,
 };
 
 /// Which OpenCL object a handle stands for.
@@ -44,6 +45,7 @@ pub(crate) enum Kind {
     Kernel,
     Event,
     Sampler,
+    CommandBuffer,
     Server,
 }
 
@@ -95,11 +97,12 @@ objects! {
     Device: Device, cl_device_id, CL_INVALID_DEVICE, |_| true;
     Context: Context, cl_context, CL_INVALID_CONTEXT, |_| true;
     Queue: Queue, cl_command_queue, CL_INVALID_COMMAND_QUEUE, |_| true;
-    Buffer: Memory, cl_mem, CL_INVALID_MEM_OBJECT, Buffer::has_sub_buffers;
+    Buffer: Memory, cl_mem, CL_INVALID_MEM_OBJECT, Buffer::has_parts;
     Program: Program, cl_program, CL_INVALID_PROGRAM, |_| true;
     Kernel: Kernel, cl_kernel, CL_INVALID_KERNEL, |_| false;
     Event: Event, cl_event, CL_INVALID_EVENT, |_| true;
-    Sampler: Sampler, cl_sampler, CL_INVALID_SAMPLER, |_| true;
+    Sampler: Sampler, cl_sampler, CL_INVALID_SAMPLER, |_| false;
+    CommandBuffer: CommandBuffer, cl_command_buffer_khr, CL_INVALID_COMMAND_BUFFER_KHR, |_| false;
     Server: Server, cl_server_WWU, CL_INVALID_SERVER_WWU, |_| true;
 }
 

@@ -9,6 +9,7 @@ use super::event::{give_event, wait_list};
 use super::handle;
 use super::info::list;
 use crate::error::{ClResult, fail, require};
+use crate::stub::kernel::Launch;
 use crate::stub::{Kernel, Queue, Range};
 
 /// What every launch has.
@@ -21,18 +22,31 @@ struct Enqueue {
     event: *mut cl_event,
 }
 
-/// Checks in order: handles, same context, executable, arguments, sizes, local memory, wait list; then sends.
-fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
-    let queue = handle::resolve::<Queue>(call.queue)?;
-    let kernel = handle::resolve::<Kernel>(call.kernel)?;
+/// Checks in order: same context, executable, arguments, sizes, local memory.
+///
+/// # Errors
+/// As `clEnqueueNDRangeKernel`, but for handles and the wait list.
+pub(super) fn checked<'a>(
+    kernel: &'a Arc<Kernel>,
+    queue: &'a Queue,
+    range: impl FnOnce() -> ClResult<Range>,
+) -> ClResult<(Launch<'a>, Range)> {
     let context = kernel.program().context();
     require(Arc::ptr_eq(context, queue.context()), CL_INVALID_CONTEXT)?;
     let launch = kernel.launch(queue.device())?;
     let range = range()?.with_required(launch.limits());
     range.check(launch.limits())?;
     launch.check_memory()?;
+    Ok((launch, range))
+}
+
+/// Checks in order: handles, the launch, wait list; then sends.
+fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
+    let queue = handle::resolve::<Queue>(call.queue)?;
+    let kernel = handle::resolve::<Kernel>(call.kernel)?;
+    let (launch, range) = checked(&kernel, &queue, range)?;
     // SAFETY: the specification's contract of a wait list.
-    let wait = unsafe { wait_list(context, call.wait_count, call.wait)? };
+    let wait = unsafe { wait_list(queue.context(), call.wait_count, call.wait)? };
     let stub = launch.submit(&queue, call.command, &range, wait, !call.event.is_null())?;
     // SAFETY: the specification lets `event` be NULL or writable.
     unsafe { give_event(call.event, stub) };
@@ -50,6 +64,35 @@ unsafe fn sizes(sizes: *const size_t, dimensions: usize, rest: u64) -> Option<[u
         .then(|| std::array::from_fn(|i| given.get(i).map_or(rest, |&size| size as u64)))
 }
 
+/// The sizes of a launch from the lists of offset, global and local sizes.
+///
+/// # Errors
+/// `CL_INVALID_WORK_DIMENSION`.
+///
+/// # Safety
+/// Each list is NULL or of `dimensions` sizes, where those are 1 to 3.
+pub(super) unsafe fn read_range(
+    dimensions: cl_uint,
+    [offset, global, local]: [*const size_t; 3],
+) -> ClResult<Range> {
+    require((1..=3).contains(&dimensions), CL_INVALID_WORK_DIMENSION)?;
+    let dimensions = dimensions as usize;
+    // SAFETY: the caller's promise.
+    let (global, offset, local) = unsafe {
+        (
+            sizes(global, dimensions, 1),
+            sizes(offset, dimensions, 0),
+            sizes(local, dimensions, 1),
+        )
+    };
+    Ok(Range {
+        dimensions,
+        global: global.unwrap_or([0; 3]),
+        offset,
+        local,
+    })
+}
+
 entry_points! {
     fn clEnqueueNDRangeKernel(
         command_queue: cl_command_queue, kernel: cl_kernel, work_dim: cl_uint,
@@ -65,17 +108,9 @@ entry_points! {
             wait: event_wait_list,
             event,
         };
-        launch(&call, || {
-            require((1..=3).contains(&work_dim), CL_INVALID_WORK_DIMENSION)?;
-            let dimensions = work_dim as usize;
-            // SAFETY: the specification's contract: NULL or `work_dim` sizes each.
-            let (global, offset, local) = unsafe {(
-                sizes(global_work_size, dimensions, 1),
-                sizes(global_work_offset, dimensions, 0),
-                sizes(local_work_size, dimensions, 1),
-            )};
-            Ok(Range { dimensions, global: global.unwrap_or([0; 3]), offset, local })
-        })
+        let lists = [global_work_offset, global_work_size, local_work_size];
+        // SAFETY: the specification's contract: NULL or `work_dim` sizes each.
+        launch(&call, || unsafe { read_range(work_dim, lists) })
     }
 
     fn clEnqueueTask(

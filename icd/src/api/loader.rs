@@ -127,13 +127,20 @@ unsafe extern "C" fn clIcdSetPlatformDispatchDataKHR(
 fn extension_function(name: &CStr) -> *mut c_void {
     let address: *const () = match name.to_bytes() {
         b"clIcdGetPlatformIDsKHR" => clIcdGetPlatformIDsKHR as *const (),
+        b"clCreateProgramWithILKHR" => super::program::clCreateProgramWithIL as *const (),
+        b"clGetKernelSubGroupInfoKHR" => super::kernel::clGetKernelSubGroupInfoKHR as *const (),
+        b"clCreateCommandQueueWithPropertiesKHR" => {
+            super::queue::clCreateCommandQueueWithProperties as *const ()
+        }
         b"clIcdGetFunctionAddressForPlatformKHR" if icd2().is_some() => {
             clIcdGetFunctionAddressForPlatformKHR as *const ()
         }
         b"clIcdSetPlatformDispatchDataKHR" if icd2().is_some() => {
             clIcdSetPlatformDispatchDataKHR as *const ()
         }
-        _ => super::server::function(name).unwrap_or(std::ptr::null()),
+        _ => super::server::function(name)
+            .or_else(|| super::command_buffer::function(name))
+            .unwrap_or(std::ptr::null()),
     };
     address.cast_mut().cast()
 }

@@ -8,6 +8,7 @@
 //! that no device has answer with the specification's code for a missing feature.
 #![allow(unsafe_code)]
 
+mod command_buffer;
 mod context;
 mod device;
 mod entry;

@@ -43,6 +43,16 @@ fn check_bits(device: &Device, bits: cl_command_queue_properties) -> ClResult {
     require(bits & !offered == 0, CL_INVALID_QUEUE_PROPERTIES)
 }
 
+/// Whether a property is a hint that the device takes.
+fn is_hint(device: &Device, name: u32) -> bool {
+    const HINTS: [(cl_queue_properties, &str); 2] = [
+        (CL_QUEUE_PRIORITY_KHR, "cl_khr_priority_hints"),
+        (CL_QUEUE_THROTTLE_KHR, "cl_khr_throttle_hints"),
+    ];
+    let extension = HINTS.iter().find(|(known, _)| *known == u64::from(name));
+    extension.is_some_and(|(_, extension)| device.has_extension(extension))
+}
+
 /// Reads the property list of `clCreateCommandQueueWithProperties`.
 fn read_list(
     device: &Device,
@@ -66,6 +76,10 @@ fn read_list(
             Ok(CL_QUEUE_PROPERTIES) => bits = value,
             // Of device queues only, which are not offered.
             Ok(CL_QUEUE_SIZE) => return fail(CL_INVALID_QUEUE_PROPERTIES),
+            Ok(hint) if is_hint(device, hint) => {
+                // One of high, medium, low.
+                require(matches!(value, 1 | 2 | 4), CL_INVALID_VALUE)?;
+            }
             _ => return fail(CL_INVALID_VALUE),
         }
         all.extend([name, value]);

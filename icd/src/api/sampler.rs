@@ -1,21 +1,104 @@
-//! Samplers: without images none can be made (`CL_INVALID_OPERATION`), so no handle is one.
+//! Samplers.
+
+use std::sync::Arc;
 
 use cl_headers::types::*;
 
 use super::entry::entry_points;
 use super::handle;
-use crate::error::fail;
-use crate::stub::{Context, Sampler};
+use super::info::{Answered, Info};
+use crate::error::{ClResult, fail, require};
+use crate::stub::image::has_images;
+use crate::stub::{Context, Sampler, SamplerSpec};
+
+/// "CL_INVALID_VALUE if addressing_mode, filter_mode, normalized_coords or a combination of these arguments are not
+/// valid."
+fn check(spec: &SamplerSpec) -> ClResult {
+    let modes = CL_ADDRESS_NONE..=CL_ADDRESS_MIRRORED_REPEAT;
+    let filters = CL_FILTER_NEAREST..=CL_FILTER_LINEAR;
+    let known = modes.contains(&spec.addressing_mode) && filters.contains(&spec.filter_mode);
+    // Both repeat modes are of normalised coordinates.
+    let repeats = matches!(
+        spec.addressing_mode,
+        CL_ADDRESS_REPEAT | CL_ADDRESS_MIRRORED_REPEAT
+    );
+    require(
+        known && (spec.normalized_coords || !repeats),
+        CL_INVALID_VALUE,
+    )
+}
+
+fn create(context: cl_context, spec: SamplerSpec) -> ClResult<cl_sampler> {
+    let context = handle::resolve::<Context>(context)?;
+    // "CL_INVALID_OPERATION if images are not supported by any device associated with context."
+    let images = context.devices().iter().any(|device| has_images(device));
+    require(images, CL_INVALID_OPERATION)?;
+    check(&spec)?;
+    Ok(handle::publish(Sampler::new(context, spec)?))
+}
+
+/// Reads a property list: "CL_INVALID_VALUE if the property name […] is not a supported property name, if the value
+/// […] is not valid, or if the same property name is specified more than once."
+///
+/// # Safety
+/// `properties` is NULL or ends in 0.
+unsafe fn read_properties(properties: *const cl_sampler_properties) -> ClResult<SamplerSpec> {
+    let mut spec = SamplerSpec {
+        normalized_coords: true,
+        addressing_mode: CL_ADDRESS_CLAMP,
+        filter_mode: CL_FILTER_NEAREST,
+        properties: Vec::new(),
+    };
+    if properties.is_null() {
+        return Ok(spec);
+    }
+    let mut seen: Vec<cl_sampler_properties> = Vec::new();
+    loop {
+        // SAFETY: before the 0 that ends the list there are pairs.
+        let name = unsafe { properties.add(2 * seen.len()).read() };
+        if name == 0 {
+            break;
+        }
+        // SAFETY: as above.
+        let value = unsafe { properties.add(2 * seen.len() + 1).read() };
+        require(!seen.contains(&name), CL_INVALID_VALUE)?;
+        let number = u32::try_from(value).or(fail(CL_INVALID_VALUE))?;
+        match u32::try_from(name) {
+            Ok(CL_SAMPLER_NORMALIZED_COORDS) => {
+                require(number <= 1, CL_INVALID_VALUE)?;
+                spec.normalized_coords = number == 1;
+            }
+            Ok(CL_SAMPLER_ADDRESSING_MODE) => spec.addressing_mode = number,
+            Ok(CL_SAMPLER_FILTER_MODE) => spec.filter_mode = number,
+            _ => return fail(CL_INVALID_VALUE),
+        }
+        seen.push(name);
+        spec.properties.extend([name, value]);
+    }
+    spec.properties.push(0);
+    Ok(spec)
+}
 
 entry_points! {
-    fn clCreateSampler(context: cl_context, _normalized_coords: cl_bool, _addressing_mode: cl_addressing_mode, _filter_mode: cl_filter_mode; errcode_ret) -> cl_sampler {
-        handle::resolve::<Context>(context)?;
-        fail(CL_INVALID_OPERATION)
+    fn clCreateSampler(
+        context: cl_context, normalized_coords: cl_bool, addressing_mode: cl_addressing_mode,
+        filter_mode: cl_filter_mode; errcode_ret
+    ) -> cl_sampler {
+        let spec = SamplerSpec {
+            normalized_coords: normalized_coords != CL_FALSE,
+            addressing_mode,
+            filter_mode,
+            properties: Vec::new(),
+        };
+        create(context, spec)
     }
 
-    fn clCreateSamplerWithProperties(context: cl_context, _sampler_properties: *const cl_sampler_properties; errcode_ret) -> cl_sampler {
+    fn clCreateSamplerWithProperties(
+        context: cl_context, sampler_properties: *const cl_sampler_properties; errcode_ret
+    ) -> cl_sampler {
         handle::resolve::<Context>(context)?;
-        fail(CL_INVALID_OPERATION)
+        // SAFETY: the specification's contract of a property list.
+        create(context, unsafe { read_properties(sampler_properties)? })
     }
 
     fn clRetainSampler(sampler: cl_sampler) {
@@ -26,8 +109,79 @@ entry_points! {
         handle::release::<Sampler>(sampler)
     }
 
-    fn clGetSamplerInfo(sampler: cl_sampler, _param_name: cl_sampler_info, _param_value_size: size_t, _param_value: *mut c_void, _param_value_size_ret: *mut size_t) {
-        handle::resolve::<Sampler>(sampler)?;
-        fail(CL_INVALID_OPERATION)
+    fn clGetSamplerInfo(
+        sampler: cl_sampler, param_name: cl_sampler_info, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let stub = handle::resolve::<Sampler>(sampler)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(sampler, &stub, param_name, info).map(drop)
+    }
+}
+
+fn answer(
+    raw: cl_sampler,
+    sampler: &Arc<Sampler>,
+    name: cl_sampler_info,
+    info: Info,
+) -> ClResult<Answered> {
+    let spec = sampler.spec();
+    match name {
+        CL_SAMPLER_REFERENCE_COUNT => info.give(handle::reference_count::<Sampler>(raw)?),
+        CL_SAMPLER_CONTEXT => info.give(handle::raw_of(sampler.context())),
+        CL_SAMPLER_NORMALIZED_COORDS => info.give_bool(spec.normalized_coords),
+        CL_SAMPLER_ADDRESSING_MODE => info.give(spec.addressing_mode),
+        CL_SAMPLER_FILTER_MODE => info.give(spec.filter_mode),
+        CL_SAMPLER_PROPERTIES => info.give_slice(&spec.properties),
+        _ => fail(CL_INVALID_VALUE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(list: &[u64]) -> ClResult<SamplerSpec> {
+        // SAFETY: the lists below end in 0.
+        unsafe { read_properties(list.as_ptr()) }
+    }
+
+    #[test]
+    fn properties_are_echoed_and_what_they_leave_out_is_as_specified() {
+        let (filter, linear) = (CL_SAMPLER_FILTER_MODE.into(), CL_FILTER_LINEAR.into());
+        let spec = read(&[filter, linear, 0]).unwrap();
+        assert_eq!(spec.properties, [filter, linear, 0]);
+        assert_eq!(
+            (spec.normalized_coords, spec.filter_mode),
+            (true, CL_FILTER_LINEAR)
+        );
+        assert_eq!(spec.addressing_mode, CL_ADDRESS_CLAMP);
+        assert_eq!(read(&[0]).unwrap().properties, [0]);
+        // SAFETY: NULL is allowed.
+        let none = unsafe { read_properties(std::ptr::null()) };
+        assert!(none.unwrap().properties.is_empty());
+        for wrong in [
+            &[filter, linear, filter, linear, 0][..],
+            &[0x9999, 1, 0],
+            &[CL_SAMPLER_NORMALIZED_COORDS.into(), 2, 0],
+            &[filter, 1 << 40, 0],
+        ] {
+            assert_eq!(read(wrong).unwrap_err().0, CL_INVALID_VALUE);
+        }
+    }
+
+    #[test]
+    fn repeating_needs_normalised_coordinates() {
+        let spec = |normalized_coords, addressing_mode| SamplerSpec {
+            normalized_coords,
+            addressing_mode,
+            filter_mode: CL_FILTER_NEAREST,
+            properties: Vec::new(),
+        };
+        assert!(check(&spec(true, CL_ADDRESS_REPEAT)).is_ok());
+        assert!(check(&spec(false, CL_ADDRESS_REPEAT)).is_err());
+        assert!(check(&spec(false, CL_ADDRESS_CLAMP)).is_ok());
+        assert!(check(&spec(true, 0x9999)).is_err());
     }
 }

@@ -18,6 +18,7 @@
 //! | launch: `__constant`, or buffer `READ_ONLY` | the queue's site | the object | `Read` |
 //! | launch: `const` pointer, if the setting allows | the queue's site | the object | `Read` |
 //! | launch: any other pointer, buffer `WRITE_ONLY` too | the queue's site | the object | `ReadWrite` |
+//! | replay of a command buffer | the queue's site | those of its commands | theirs; different ones: `ReadWrite` |
 //!
 //! `WRITE_ONLY` promises that a kernel does not look, not that it writes every byte; what it leaves
 //! alone must be there afterwards, so the bytes are needed. `HOST_*` flags say what the application may
@@ -98,15 +99,15 @@ impl Mode {
         } else if other == Mode::Discard {
             self
         } else {
-            // Different uses of one byte by one command: only arguments of a launch, all of which are
-            // reads and read-writes.
+            // Different uses of one byte by one command: arguments of a launch, which are reads and read-writes, and
+            // what a replay's commands do one after the other.
             Mode::ReadWrite
         }
     }
 }
 
 /// One use of a root buffer by a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Access {
     /// The root buffer.
     pub buffer: MemoryId,

@@ -50,8 +50,37 @@ impl Address {
         &self.shown
     }
 
-    fn new(host: &str, port: Option<&str>) -> Result<Address, BadAddress> {
-        let port = port.map_or(Ok(DAEMON_PORT), parse_port)?;
+    /// Reads an address; without a port it is `port`.
+    ///
+    /// # Errors
+    /// [`BadAddress`].
+    pub fn with_port(text: &str, port: u16) -> Result<Address, BadAddress> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(BadAddress::Empty);
+        }
+        let new = |host: &str, own: Option<&str>| Address::new(host, own, port);
+        if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or_else(|| BadAddress::Host(text.to_owned()))?;
+            return match rest.strip_prefix(':') {
+                // Brackets are for IPv6 only.
+                _ if !host.contains(':') => Err(BadAddress::Host(text.to_owned())),
+                Some(port) => new(host, Some(port)),
+                None if rest.is_empty() => new(host, None),
+                None => Err(BadAddress::Host(text.to_owned())),
+            };
+        }
+        match text.split_once(':') {
+            Some((_, rest)) if rest.contains(':') => new(text, None),
+            Some((host, port)) => new(host, Some(port)),
+            None => new(text, None),
+        }
+    }
+
+    fn new(host: &str, port: Option<&str>, default: u16) -> Result<Address, BadAddress> {
+        let port = port.map_or(Ok(default), parse_port)?;
         let (host, shown) = if host.contains(':') {
             let literal: Ipv6Addr = host
                 .parse()
@@ -72,27 +101,7 @@ impl FromStr for Address {
     type Err = BadAddress;
 
     fn from_str(text: &str) -> Result<Address, BadAddress> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Err(BadAddress::Empty);
-        }
-        if let Some(rest) = text.strip_prefix('[') {
-            let (host, rest) = rest
-                .split_once(']')
-                .ok_or_else(|| BadAddress::Host(text.to_owned()))?;
-            return match rest.strip_prefix(':') {
-                // Brackets are for IPv6 only.
-                _ if !host.contains(':') => Err(BadAddress::Host(text.to_owned())),
-                Some(port) => Address::new(host, Some(port)),
-                None if rest.is_empty() => Address::new(host, None),
-                None => Err(BadAddress::Host(text.to_owned())),
-            };
-        }
-        match text.split_once(':') {
-            Some((_, rest)) if rest.contains(':') => Address::new(text, None),
-            Some((host, port)) => Address::new(host, Some(port)),
-            None => Address::new(text, None),
-        }
+        Address::with_port(text, DAEMON_PORT)
     }
 }
 

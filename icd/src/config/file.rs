@@ -13,6 +13,7 @@
 //! compression = "off"            # or "lz4"
 //!
 //! [tls]                          # see `security`
+//! [manager]                      # this and [[request]]: see `leasing`
 //! ```
 //! An unknown key spoils its entry: it may be one whose absence matters.
 
@@ -28,15 +29,24 @@ use super::{
     Carrier, Compression, MAX_BULK_CONNECTIONS, Problem, ServerSettings, Settings, TlsSettings,
 };
 
+/// The keys that say how a node is spoken to.
+pub(super) const LINK: [&str; 5] = [
+    "carrier",
+    "bulk_connections",
+    "shared_memory",
+    "pacing",
+    "compression",
+];
+
 /// A file being read.
-struct File<'a> {
+pub(super) struct File<'a> {
     text: &'a str,
     origin: &'a str,
     // Where the names of files begin.
     folder: &'a Path,
 }
 
-type Value<'a> = Spanned<DeValue<'a>>;
+pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
 /// Reads a whole file, what is good of it.
 pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Settings) {
@@ -73,6 +83,11 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             });
             // Whatever the parser could not read may have stood there.
             settings.tls.is_broken |= !errors.is_empty();
+            continue;
+        }
+        if file.leasing(key.get_ref(), value, settings) {
+            // A request of which a part cannot be read is another request.
+            settings.draft.is_broken |= !errors.is_empty();
             continue;
         }
         if key.get_ref() != "server" {
@@ -113,18 +128,11 @@ impl File<'_> {
         let Some(table) = value.get_ref().as_table() else {
             return Err(self.problem(value.span(), "servers are written as [[server]]".to_owned()));
         };
-        let known = [
-            "address",
-            "name",
-            "carrier",
-            "bulk_connections",
-            "shared_memory",
-            "pacing",
-            "compression",
-            "tls_name",
-        ];
-        let is_known =
-            |key: &str| known.contains(&key) || FILES.iter().any(|(file, _)| *file == key);
+        let is_known = |key: &str| {
+            ["address", "name", "tls_name"].contains(&key)
+                || LINK.contains(&key)
+                || FILES.iter().any(|(file, _)| *file == key)
+        };
         if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
             let message = format!("unknown key \"{}\"; this server is not used", key.get_ref());
             return Err(self.problem(key.span(), message));
@@ -139,6 +147,20 @@ impl File<'_> {
         if let Some(name) = table.get("name") {
             server.name = Some(self.text_of(name, "name")?.to_owned());
         }
+        self.link(table, &mut server)?;
+        if let Some(name) = table.get("tls_name") {
+            server.tls.name = Some(self.text_of(name, "tls_name")?.to_owned());
+        }
+        self.files(table, &mut server.tls)?;
+        Ok((address.span(), server))
+    }
+
+    /// The keys of [`LINK`].
+    pub(super) fn link(
+        &self,
+        table: &DeTable<'_>,
+        server: &mut ServerSettings,
+    ) -> Result<(), Problem> {
         if let Some(carrier) = table.get("carrier") {
             server.carrier = match self.text_of(carrier, "carrier")? {
                 "direct" => Carrier::Direct,
@@ -170,11 +192,7 @@ impl File<'_> {
             server.compression =
                 named.map_err(|message| self.problem(compression.span(), message))?;
         }
-        if let Some(name) = table.get("tls_name") {
-            server.tls.name = Some(self.text_of(name, "tls_name")?.to_owned());
-        }
-        self.files(table, &mut server.tls)?;
-        Ok((address.span(), server))
+        Ok(())
     }
 
     // `[tls]`.
@@ -196,7 +214,7 @@ impl File<'_> {
         Ok(tls)
     }
 
-    fn files(&self, table: &DeTable<'_>, tls: &mut TlsSettings) -> Result<(), Problem> {
+    pub(super) fn files(&self, table: &DeTable<'_>, tls: &mut TlsSettings) -> Result<(), Problem> {
         for (key, _) in FILES {
             if let (Some(value), Some(file)) = (table.get(key), tls.file(key)) {
                 *file = Some(self.folder.join(self.text_of(value, key)?));
@@ -205,7 +223,7 @@ impl File<'_> {
         Ok(())
     }
 
-    fn text_of<'v>(&self, value: &'v Value<'_>, key: &str) -> Result<&'v str, Problem> {
+    pub(super) fn text_of<'v>(&self, value: &'v Value<'_>, key: &str) -> Result<&'v str, Problem> {
         let wrong = || self.problem(value.span(), format!("{key} must be a string"));
         value.get_ref().as_str().ok_or_else(wrong)
     }
@@ -223,7 +241,7 @@ impl File<'_> {
             })
     }
 
-    fn problem(&self, span: Range<usize>, message: String) -> Problem {
+    pub(super) fn problem(&self, span: Range<usize>, message: String) -> Problem {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
         Problem {

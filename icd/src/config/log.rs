@@ -7,6 +7,8 @@
 //! unless [`init`] is called, which only the C entry points do, and a subscriber that is
 //! already there stays.
 
+mod late;
+
 use std::io::{self, IsTerminal};
 use std::sync::Once;
 
@@ -31,15 +33,15 @@ pub fn init() {
             .ok()
             .filter(|value| !value.is_empty());
         let subscriber = tracing_subscriber::fmt()
-            .with_writer(io::stderr)
+            .with_writer(late::stderr)
             .with_ansi(io::stderr().is_terminal())
             .compact();
         // Another thread may have set one meanwhile; then that one stays.
         let _ = match filter {
             // Without a wish, a plain level: the filter's machinery costs a millisecond.
-            None => tracing::subscriber::set_global_default(
+            None => tracing::subscriber::set_global_default(late::Guarded(
                 subscriber.with_max_level(LevelFilter::WARN).finish(),
-            ),
+            )),
             Some(wish) => {
                 let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
                 let filter = filter
@@ -48,7 +50,8 @@ pub fn init() {
                         eprintln!("causeway: {VARIABLE}: {error}");
                         EnvFilter::new("warn")
                     });
-                tracing::subscriber::set_global_default(subscriber.with_env_filter(filter).finish())
+                let subscriber = subscriber.with_env_filter(filter).finish();
+                tracing::subscriber::set_global_default(late::Guarded(subscriber))
             }
         };
     });

@@ -11,6 +11,7 @@
 //! `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory` of all servers,
 //! `CAUSEWAY_COMPRESSION` (`lz4` or `off`) their `compression`.
 //! `CAUSEWAY_CA` and its like ([`TlsSettings`]) override `[tls]`.
+//! A device manager and what is asked of it ([`LeaseSettings`]) come beside the servers, and from the same places.
 //! A program that runs with more rights than its user (setuid) listens to place 4 only. Inside a daemon
 //! ([`causeway_proto::RECURSION_GUARD`]) there are no servers at all.
 //!
@@ -19,18 +20,24 @@
 
 mod address;
 mod file;
+mod leasing;
 mod list;
 pub mod log;
+mod paper;
 mod place;
 mod rate;
 mod security;
+mod span;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::OnceLock;
 
 pub use address::{Address, BadAddress};
 use causeway_proto::limits::MAX_BULK_CONNECTIONS;
-pub use security::TlsSettings;
+pub use leasing::{LeaseSettings, LeaseTerms, Wish, priority};
+pub use security::{FILE_VARIABLES, TlsSettings};
+pub use span::{BadDuration, duration};
 
 /// Everything the user has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +52,14 @@ pub struct Settings {
     pub const_is_read: bool,
     /// How servers are made sure of that say nothing else.
     pub tls: TlsSettings,
+    /// The device manager, whether anything is asked of it or not.
+    pub manager: Option<ServerSettings>,
+    /// The devices that are asked of a manager; none: it is not asked.
+    pub lease: Option<LeaseSettings>,
     /// What was wrong, one clear line each.
     pub problems: Vec<Problem>,
+    // What files say about leases, until all of them are read.
+    draft: leasing::Draft,
 }
 
 impl Default for Settings {
@@ -56,7 +69,10 @@ impl Default for Settings {
             origins: Vec::new(),
             const_is_read: true,
             tls: TlsSettings::default(),
+            manager: None,
+            lease: None,
             problems: Vec::new(),
+            draft: leasing::Draft::default(),
         }
     }
 }
@@ -131,7 +147,13 @@ impl Settings {
     /// Reads the environment and the files; prints nothing.
     #[must_use]
     pub fn load() -> Settings {
-        place::Environment::of_process()
+        Settings::load_with(&[])
+    }
+
+    /// The same as if these variables were set in the environment as well: what a tool's options say.
+    #[must_use]
+    pub fn load_with(variables: &[(&str, OsString)]) -> Settings {
+        place::Environment::of_process(variables)
             .map_or_else(Settings::default, |environment| environment.load())
     }
 
@@ -145,6 +167,27 @@ impl Settings {
             }
             settings
         })
+    }
+
+    /// How a node is spoken to that a device manager names: what is written of its address holds, else what is
+    /// written of the manager's nodes.
+    #[must_use]
+    pub fn server_at(&self, address: Address, name: &str) -> ServerSettings {
+        let known = |server: &&ServerSettings| server.address == address;
+        if let Some(known) = self.servers.iter().find(known) {
+            return known.clone();
+        }
+        let of_all = || ServerSettings::at(address.clone());
+        ServerSettings {
+            name: (!name.is_empty()).then(|| name.to_owned()),
+            // The token is for the manager: a node is shown the lease, and could use a token as if it were the user.
+            tls: TlsSettings {
+                token_file: None,
+                ..self.tls.clone()
+            },
+            address: address.clone(),
+            ..self.manager.clone().unwrap_or_else(of_all)
+        }
     }
 
     // Takes a server unless one of the same address is there.

@@ -6,8 +6,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::leasing::Variables;
 use super::security::FILES;
-use super::{Compression, Problem, Settings, TlsSettings, file, list};
+use super::{Compression, Problem, ServerSettings, Settings, TlsSettings, file, list};
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
 const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
@@ -27,6 +28,8 @@ pub(super) struct Environment {
     pub(super) compression: Option<OsString>,
     /// What goes for all servers whatever the files say.
     pub(super) tls: TlsSettings,
+    /// Which manager, and what is asked of it.
+    pub(super) leasing: Variables,
     pub(super) working_directory: Option<PathBuf>,
     pub(super) user: Option<PathBuf>,
     pub(super) system: PathBuf,
@@ -34,10 +37,15 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// The process's own; `None` where there must not be any server.
-    pub(super) fn of_process() -> Option<Environment> {
+    /// The process's own, and before it these variables; `None` where there must not be any server.
+    pub(super) fn of_process(variables: &[(&str, OsString)]) -> Option<Environment> {
         use rustix::process::{getegid, geteuid, getgid, getuid};
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let given = |name: &str| variables.iter().find(|(given, _)| *given == name);
+        let set = |name: &str| {
+            let value = given(name).map(|(_, value)| value.clone());
+            let value = value.or_else(|| std::env::var_os(name));
+            value.filter(|value| !value.is_empty())
+        };
         if set(causeway_proto::RECURSION_GUARD).is_some() {
             return None;
         }
@@ -61,6 +69,7 @@ impl Environment {
             shared_memory: set(SHARED_MEMORY),
             compression: set(COMPRESSION),
             tls: tls_of(set),
+            leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
             user: user.map(|user| user.join("causeway")),
             system,
@@ -76,14 +85,20 @@ impl Environment {
             Some(servers) => overridden(&servers.to_string_lossy(), settings),
             None => settings,
         };
-        self.override_shared_memory(&mut settings);
-        self.override_compression(&mut settings);
         let mut tls = self.tls.clone();
         tls.or(&settings.tls);
         for server in &mut settings.servers {
             server.tls.or(&tls);
         }
         settings.tls = tls;
+        self.leasing
+            .resolve(&mut settings, |path| match self.text_of(path, false) {
+                Ok(text) => Ok(text),
+                Err(Unread::Absent) => Err("is not there".to_owned()),
+                Err(Unread::Not(message)) => Err(message),
+            });
+        self.override_shared_memory(&mut settings);
+        self.override_compression(&mut settings);
         settings
     }
 
@@ -104,7 +119,7 @@ impl Environment {
                 });
             }
         };
-        for server in &mut settings.servers {
+        for server in all(settings) {
             server.shared_memory = shared;
         }
     }
@@ -113,7 +128,7 @@ impl Environment {
         let Some(set) = &self.compression else { return };
         match Compression::named(&set.to_string_lossy()) {
             Ok(compression) => {
-                for server in &mut settings.servers {
+                for server in all(settings) {
                     server.compression = compression;
                 }
             }
@@ -219,6 +234,11 @@ impl Environment {
     }
 }
 
+/// Whoever large transfers may go to: the servers, and the nodes that a manager gives.
+fn all(settings: &mut Settings) -> impl Iterator<Item = &mut ServerSettings> {
+    settings.servers.iter_mut().chain(&mut settings.manager)
+}
+
 fn tls_of(set: impl Fn(&str) -> Option<OsString>) -> TlsSettings {
     let mut tls = TlsSettings::default();
     for (key, variable) in FILES {
@@ -258,6 +278,7 @@ fn overridden(servers: &str, files: Settings) -> Settings {
         problems: files.problems,
         tls: files.tls,
         const_is_read: files.const_is_read,
+        draft: files.draft,
         ..Settings::default()
     };
     list::read_variable(servers, &mut settings);
@@ -318,6 +339,26 @@ mod tests {
                 .map(|server| server.address.to_string())
                 .collect()
         }
+    }
+
+    // `etc/servers.toml` as it is, and with its examples.
+    #[test]
+    fn the_sample_is_understood() {
+        let sample = include_str!("../../../etc/servers.toml");
+        let places = Places::new();
+        places.write("system/servers.toml", sample);
+        assert_eq!(places.addresses(), ["127.0.0.1:7079"]);
+        let plain = places.environment.load();
+        assert_eq!(
+            (plain.problems, plain.lease.is_none()),
+            (Vec::new(), true),
+            "as it is"
+        );
+        places.write("system/servers.toml", &sample.replace("#: ", ""));
+        let settings = places.environment.load();
+        assert_eq!(settings.problems, []);
+        assert_eq!(settings.servers.len(), 2);
+        assert!(settings.tls.ca.is_some() && settings.lease.is_some());
     }
 
     #[test]

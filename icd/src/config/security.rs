@@ -40,6 +40,15 @@ pub(super) const FILES: [(&str, &str); 4] = [
     ("token_file", "CAUSEWAY_TOKEN_FILE"),
 ];
 
+/// The variables that name files, each from the program's working directory on.
+pub const FILE_VARIABLES: [&str; 5] = [
+    "CAUSEWAY_CONFIG",
+    FILES[0].1,
+    FILES[1].1,
+    FILES[2].1,
+    FILES[3].1,
+];
+
 impl TlsSettings {
     /// The setting of that key.
     pub(super) fn file(&mut self, key: &str) -> Option<&mut Option<PathBuf>> {

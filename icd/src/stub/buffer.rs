@@ -1,14 +1,17 @@
-//! A buffer or sub-buffer: a compound stub.
+//! A buffer, a sub-buffer, or an image: a compound stub.
 //!
-//! `memory` on the wire. A sub-buffer is a range of its parent. Host-pointer flags are the client's
-//! business; the node sees kernel access flags only. Specification: "Buffer Objects".
+//! `memory` on the wire. A sub-buffer is a range of its parent. An image is here the bytes of its elements without
+//! gaps; what makes it an image is in [`super::image`]. Host-pointer flags are the client's business; the node sees
+//! kernel access flags only. Specification: "Buffer Objects".
 //!
-//! Invariant: a sub-buffer keeps its parent, and its range lies inside the parent's.
+//! Invariant: a part keeps its parent, and its bytes lie inside the parent's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use causeway_proto::command::{CreateBuffer, CreateSubBuffer, ObjectKind, command::Kind};
+use causeway_proto::command::{
+    CreateBuffer, CreateImage, CreateSubBuffer, ObjectKind, command::Kind,
+};
 use causeway_proto::id::MemoryId;
 use causeway_proto::limits::{INLINE_CONTENTS, INLINE_PAYLOAD};
 use causeway_proto::region::Region;
@@ -21,14 +24,14 @@ use parking_lot::Mutex;
 use super::mapped::Mapped;
 use super::range_table::overlap;
 use super::remote::Remotes;
-use super::{Binding, Context, Queue, Site, Transfer, callbacks, next_id};
+use super::{Binding, Context, Image, Queue, Site, Transfer, callbacks, next_id};
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status, fail, require};
-use crate::shadow;
+use crate::shadow::Shadow;
 use crate::transport::HostRegion;
 
-/// How kernels may use memory: all that a node is told of a buffer's flags.
-const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
+/// How kernels may use memory: all that a node is told of an object's flags.
+pub(super) const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
 
 /// See the module.
 pub struct Buffer {
@@ -37,14 +40,16 @@ pub struct Buffer {
     remotes: Remotes,
     spec: BufferSpec,
     parent: Option<Parent>,
-    // Of this buffer, alive.
-    sub_buffers: AtomicUsize,
-    // Of a whole buffer; a sub-buffer is mapped where its parent is.
+    // Of this object, alive: sub-buffers, and images over its bytes.
+    parts: AtomicUsize,
+    // Of a whole object; a part is mapped where its parent is.
     pub(super) mapped: Mapped,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    // Of shared virtual memory, whose address on the node is that of its shadow.
+    is_svm: bool,
 }
 
-/// What a buffer is made with.
+/// What a buffer or image is made with.
 #[derive(Debug, Clone)]
 pub struct BufferSpec {
     /// Its context.
@@ -57,6 +62,8 @@ pub struct BufferSpec {
     pub size: u64,
     /// Address of the application's memory with `CL_MEM_USE_HOST_PTR`.
     pub host_address: Option<usize>,
+    /// What makes it an image.
+    pub image: Option<Image>,
 }
 
 #[derive(Debug)]
@@ -75,7 +82,7 @@ impl std::fmt::Debug for Buffer {
 }
 
 impl Buffer {
-    /// Makes a buffer. `contents` (as many bytes as the buffer has) are taken before this returns:
+    /// Makes a buffer or image. `contents` (as many bytes as it has) are taken before this returns:
     /// few ride along, many go over the bulk connections, which waits for the node.
     ///
     /// # Errors
@@ -122,7 +129,38 @@ impl Buffer {
             properties: Vec::new(),
             size,
             host_address: parent.host_address().map(|base| base + origin as usize),
+            image: None,
         };
+        Buffer::part_of(parent, origin, spec)
+    }
+
+    /// Makes an image over the bytes of a buffer, a sub-buffer or another image.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    pub fn image_over(parent: &Arc<Buffer>, spec: BufferSpec) -> ClResult<Arc<Buffer>> {
+        Buffer::part_of(parent, 0, spec)
+    }
+
+    /// Shared virtual memory: made already on the only site of its context, and here in this shadow.
+    pub(super) fn svm(spec: BufferSpec, on_site: u64, shadow: Shadow) -> Arc<Buffer> {
+        let mut buffer = Buffer::with_id(spec, None);
+        let site = buffer.context().site().clone();
+        buffer.remotes.adopt(&site, on_site);
+        buffer.mapped = Mapped::at(shadow);
+        buffer.is_svm = true;
+        Arc::new(buffer)
+    }
+
+    /// Makes a buffer over bytes of shared virtual memory from `origin`, which has their storage.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    pub fn over_svm(svm: &Arc<Buffer>, origin: u64, spec: BufferSpec) -> ClResult<Arc<Buffer>> {
+        Buffer::part_of(svm, origin, spec)
+    }
+
+    fn part_of(parent: &Arc<Buffer>, origin: u64, spec: BufferSpec) -> ClResult<Arc<Buffer>> {
         let within = Parent {
             buffer: parent.clone(),
             origin,
@@ -136,7 +174,7 @@ impl Buffer {
 
     fn with_id(spec: BufferSpec, parent: Option<Parent>) -> Buffer {
         if let Some(parent) = &parent {
-            parent.buffer.sub_buffers.fetch_add(1, Ordering::Relaxed);
+            parent.buffer.parts.fetch_add(1, Ordering::Relaxed);
         }
         Buffer {
             binding: Binding::default(),
@@ -144,9 +182,10 @@ impl Buffer {
             remotes: Remotes::new(&spec.context),
             spec,
             parent,
-            sub_buffers: AtomicUsize::new(0),
+            parts: AtomicUsize::new(0),
             mapped: Mapped::default(),
             destructors: Mutex::default(),
+            is_svm: false,
         }
     }
 
@@ -157,19 +196,36 @@ impl Buffer {
         };
         if self.host_address().is_none() {
             let whole = self.range(0, self.size())?;
-            let copied = shadow::view(self.client_base()?, whole).copy_from(&contents);
+            let copied = self.client_bytes(whole)?.copy_from(&contents);
             require(copied, CL_INVALID_VALUE)?;
         }
         Ok(Contents::AtClient)
     }
 
-    /// A region of this object, counted from the start of the whole buffer.
+    /// A region of this object as one of the whole object that its bytes are in.
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` when it cannot be inside.
     pub(super) fn in_root(&self, region: &Region) -> ClResult<Region> {
-        let moved = region.at(self.origin() + region.offset());
-        moved.map_err(|_| Status(CL_INVALID_VALUE))
+        match &self.parent {
+            None => Ok(*region),
+            Some(parent) => parent.buffer.in_root(&self.in_parent(region)?),
+        }
+    }
+
+    /// A region of a part as one of its parent.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` when it cannot be inside.
+    pub(super) fn in_parent(&self, region: &Region) -> ClResult<Region> {
+        match &self.spec.image {
+            Some(image) => image.in_memory(region),
+            None => {
+                let origin = self.parent.as_ref().map_or(0, |parent| parent.origin);
+                region.at(origin + region.offset()).ok()
+            }
+        }
+        .ok_or(Status(CL_INVALID_VALUE))
     }
 
     // Makes it on the site, with these contents if they are as many bytes as it has.
@@ -178,13 +234,22 @@ impl Buffer {
             if self.size() > INLINE_PAYLOAD as u64 {
                 site.session().expect_transfers();
             }
-            site.send(Kind::CreateBuffer(CreateBuffer {
-                buffer: id,
-                context: site.context().0,
-                flags: self.flags() & KERNEL_ACCESS,
-                size: self.size(),
-                contents: contents.into(),
-            }))
+            site.send(match &self.spec.image {
+                Some(image) => Kind::CreateImage(CreateImage {
+                    image: id,
+                    context: site.context().0,
+                    flags: self.flags() & KERNEL_ACCESS,
+                    contents: contents.into(),
+                    ..image.to_wire()
+                }),
+                None => Kind::CreateBuffer(CreateBuffer {
+                    buffer: id,
+                    context: site.context().0,
+                    flags: self.flags() & KERNEL_ACCESS,
+                    size: self.size(),
+                    contents: contents.into(),
+                }),
+            })
         });
         created.map(MemoryId)
     }
@@ -202,13 +267,22 @@ impl Buffer {
         };
         let whole = parent.buffer.id_on(site)?;
         let created = self.remotes.on(site, |id| {
-            site.send(Kind::CreateSubBuffer(CreateSubBuffer {
-                buffer: id,
-                parent: whole.0,
-                flags: self.flags() & KERNEL_ACCESS,
-                origin: parent.origin,
-                size: self.size(),
-            }))
+            site.send(match &self.spec.image {
+                Some(image) => Kind::CreateImage(CreateImage {
+                    image: id,
+                    context: site.context().0,
+                    flags: self.flags() & KERNEL_ACCESS,
+                    parent: whole.0,
+                    ..image.to_wire()
+                }),
+                None => Kind::CreateSubBuffer(CreateSubBuffer {
+                    buffer: id,
+                    parent: whole.0,
+                    flags: self.flags() & KERNEL_ACCESS,
+                    origin: parent.origin,
+                    size: self.size(),
+                }),
+            })
         });
         created.map(MemoryId)
     }
@@ -264,28 +338,49 @@ impl Buffer {
         self.spec.host_address
     }
 
-    /// What it is a part of.
+    /// What it is a part of: another object of the application's.
     #[must_use]
     pub fn parent(&self) -> Option<&Arc<Buffer>> {
-        self.parent.as_ref().map(|parent| &parent.buffer)
+        self.part().map(|parent| &parent.buffer)
     }
 
-    /// Whether sub-buffers of it are alive, which name it.
+    // Over shared virtual memory it is a whole one to the application.
+    fn part(&self) -> Option<&Parent> {
+        self.parent.as_ref().filter(|parent| !parent.buffer.is_svm)
+    }
+
+    /// `CL_MEM_USES_SVM_POINTER`.
     #[must_use]
-    pub fn has_sub_buffers(&self) -> bool {
-        self.sub_buffers.load(Ordering::Relaxed) > 0
+    pub fn uses_svm(self: &Arc<Self>) -> bool {
+        self.root().is_svm
     }
 
-    /// Its first byte in its parent; 0 for a whole buffer.
+    /// What makes it an image, if it is one.
+    #[must_use]
+    pub fn image(&self) -> Option<&Image> {
+        self.spec.image.as_ref()
+    }
+
+    /// Whether parts of it are alive, which name it.
+    #[must_use]
+    pub fn has_parts(&self) -> bool {
+        self.parts.load(Ordering::Relaxed) > 0
+    }
+
+    /// Its first byte in its [parent](Buffer::parent); 0 for what has none.
     #[must_use]
     pub fn origin(&self) -> u64 {
-        self.parent.as_ref().map_or(0, |parent| parent.origin)
+        self.part().map_or(0, |parent| parent.origin)
     }
 
-    /// The whole buffer that its bytes are in: its parent, or itself.
+    /// The whole object that its bytes are in: itself, its parent, or (of an image over a sub-buffer) its parent's.
     #[must_use]
     pub fn root(self: &Arc<Self>) -> &Arc<Buffer> {
-        self.parent().unwrap_or(self)
+        let mut whole = self;
+        while let Some(parent) = &whole.parent {
+            whole = &parent.buffer;
+        }
+        whole
     }
 
     /// `length` bytes from `offset`.
@@ -299,7 +394,7 @@ impl Buffer {
         }
     }
 
-    /// Whether bytes of this buffer and of another one are the same: both in one whole buffer, and
+    /// Whether bytes of this object and of another one are the same: both in one whole object, and
     /// overlapping there.
     #[must_use]
     pub fn shares(
@@ -308,16 +403,13 @@ impl Buffer {
         other: &Arc<Buffer>,
         other_region: &Region,
     ) -> bool {
-        let (Ok(one), Ok(another)) = (
-            region.at(self.origin() + region.offset()),
-            other_region.at(other.origin() + other_region.offset()),
-        ) else {
+        let (Ok(one), Ok(another)) = (self.in_root(region), other.in_root(other_region)) else {
             return false;
         };
         Arc::ptr_eq(self.root(), other.root()) && overlap(&one, &another)
     }
 
-    /// `clSetMemObjectDestructorCallback`: runs once when the buffer is gone, the last registered first.
+    /// `clSetMemObjectDestructorCallback`: runs once when the object is gone, the last registered first.
     pub fn on_destroyed(&self, callback: Box<dyn FnOnce() + Send>) {
         self.destructors.lock().push(callback);
     }
@@ -325,8 +417,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(parent) = self.parent() {
-            parent.sub_buffers.fetch_sub(1, Ordering::Relaxed);
+        if let Some(parent) = &self.parent {
+            parent.buffer.parts.fetch_sub(1, Ordering::Relaxed);
         }
         self.remotes.release(self.context(), ObjectKind::Memory);
         if self.parent.is_none()

@@ -8,6 +8,8 @@
 
 use std::cell::Cell;
 
+use bytes::Bytes;
+use causeway_proto::command::{SvmPointer, SvmPointers, kernel_arg};
 use causeway_proto::id::{EventId, KernelId, MemoryId, QueueId};
 use causeway_proto::region::Region;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, message, uint64};
@@ -27,10 +29,27 @@ thread_local! {
 pub(super) enum Argument<'a> {
     /// Bytes of a value.
     Plain(&'a [u8]),
-    /// A buffer's id; 0 for NULL.
+    /// A buffer's or image's id; 0 for NULL.
     Memory(u64),
+    /// A byte of shared virtual memory.
+    Svm(SvmPointer),
     /// Local memory, bytes.
     LocalSize(u64),
+    /// A sampler's id.
+    Sampler(u64),
+}
+
+impl Argument<'_> {
+    /// As its generated type.
+    pub(super) fn to_wire(self) -> kernel_arg::Value {
+        match self {
+            Argument::Plain(bytes) => kernel_arg::Value::Plain(Bytes::copy_from_slice(bytes)),
+            Argument::Memory(id) => kernel_arg::Value::Memory(id),
+            Argument::Svm(at) => kernel_arg::Value::Svm(at),
+            Argument::LocalSize(size) => kernel_arg::Value::LocalSize(size),
+            Argument::Sampler(id) => kernel_arg::Value::Sampler(id),
+        }
+    }
 }
 
 /// The operation of an `Enqueue`.
@@ -67,9 +86,10 @@ impl Encoded {
         let length = of_index
             + match argument {
                 Argument::Plain(bytes) => 1 + encoded_len_varint(bytes.len() as u64) + bytes.len(),
-                Argument::Memory(number) | Argument::LocalSize(number) => {
-                    1 + encoded_len_varint(number)
-                }
+                Argument::Memory(number)
+                | Argument::LocalSize(number)
+                | Argument::Sampler(number) => 1 + encoded_len_varint(number),
+                Argument::Svm(at) => message::encoded_len(field::SVM, &at),
             };
         encode_key(field::ARGS, WireType::LengthDelimited, &mut self.body);
         encode_varint(length as u64, &mut self.body);
@@ -80,7 +100,9 @@ impl Encoded {
             }),
             // One of a `oneof` is there whatever it is.
             Argument::Memory(id) => uint64::encode(field::MEMORY, &id, &mut self.body),
+            Argument::Svm(at) => message::encode(field::SVM, &at, &mut self.body),
             Argument::LocalSize(size) => uint64::encode(field::LOCAL_SIZE, &size, &mut self.body),
+            Argument::Sampler(id) => uint64::encode(field::SAMPLER, &id, &mut self.body),
         }
     }
 
@@ -89,6 +111,12 @@ impl Encoded {
         uint64::encode_packed(field::GLOBAL, global, &mut self.body);
         uint64::encode_packed(field::OFFSET, offset, &mut self.body);
         uint64::encode_packed(field::LOCAL, local, &mut self.body);
+    }
+
+    /// What the kernel reaches by pointers in memory from now on.
+    pub(super) fn reaches(&mut self, memory: &[u64]) {
+        let memory = memory.to_vec();
+        message::encode(field::REACHES, &SvmPointers { memory }, &mut self.body);
     }
 
     /// A write whose bytes, as many as the region has, `append` adds.
@@ -201,11 +229,14 @@ mod field {
     pub(super) const GLOBAL: u32 = 3;
     pub(super) const OFFSET: u32 = 4;
     pub(super) const LOCAL: u32 = 5;
+    pub(super) const REACHES: u32 = 6;
     // KernelArg
     pub(super) const INDEX: u32 = 1;
     pub(super) const PLAIN: u32 = 2;
     pub(super) const MEMORY: u32 = 3;
     pub(super) const LOCAL_SIZE: u32 = 4;
+    pub(super) const SAMPLER: u32 = 5;
+    pub(super) const SVM: u32 = 6;
     // WriteBuffer
     pub(super) const BUFFER: u32 = 1;
     pub(super) const REGION: u32 = 2;
@@ -216,7 +247,7 @@ mod field {
 mod tests {
     use super::*;
     use causeway_proto::command::{
-        Enqueue, KernelArg, NdRange, WriteBuffer, command::Kind, enqueue::Operation, kernel_arg,
+        Enqueue, KernelArg, NdRange, WriteBuffer, command::Kind, enqueue::Operation,
     };
     use proptest::prelude::*;
 
@@ -286,6 +317,10 @@ mod tests {
                 .prop_map(|bytes| kernel_arg::Value::Plain(bytes.into())),
             prop_oneof![Just(0), any::<u64>()].prop_map(kernel_arg::Value::Memory),
             prop_oneof![Just(0), any::<u64>()].prop_map(kernel_arg::Value::LocalSize),
+            any::<u64>().prop_map(kernel_arg::Value::Sampler),
+            (any::<u64>(), prop_oneof![Just(0), any::<u64>()]).prop_map(|(memory, offset)| {
+                kernel_arg::Value::Svm(SvmPointer { memory, offset })
+            }),
         ]
     }
 
@@ -299,6 +334,7 @@ mod tests {
             head in head(), kernel in any::<u64>(),
             args in proptest::collection::vec((0u32..300, value()), 0..6),
             global in sizes(), offset in sizes(), local in sizes(),
+            reaches in proptest::option::of(proptest::collection::vec(any::<u64>(), 0..4)),
         ) {
             let mut launch = Encoded::launch(KernelId(kernel));
             for (index, value) in &args {
@@ -306,13 +342,19 @@ mod tests {
                     kernel_arg::Value::Plain(bytes) => Argument::Plain(bytes),
                     kernel_arg::Value::Memory(id) => Argument::Memory(*id),
                     kernel_arg::Value::LocalSize(size) => Argument::LocalSize(*size),
-                    kernel_arg::Value::Sampler(_) => unreachable!("none is made"),
+                    kernel_arg::Value::Sampler(id) => Argument::Sampler(*id),
+                    kernel_arg::Value::Svm(at) => Argument::Svm(*at),
                 };
+                prop_assert_eq!(&argument.to_wire(), value);
                 launch.argument(*index, argument);
             }
             launch.sizes(&global, &offset, &local);
+            if let Some(memory) = &reaches {
+                launch.reaches(memory);
+            }
+            let reaches = reaches.map(|memory| SvmPointers { memory });
             let args = args.into_iter().map(|(index, value)| KernelArg { index, value: Some(value) });
-            let message = NdRange { kernel, args: args.collect(), global, offset, local };
+            let message = NdRange { kernel, args: args.collect(), global, offset, local, reaches };
             let (ours, theirs) = both(head, &launch, Operation::NdRange(message));
             prop_assert_eq!(ours, theirs);
         }

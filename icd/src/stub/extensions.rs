@@ -2,13 +2,21 @@
 //!
 //! An extension passes when it needs nothing of the host that Causeway does not do: language
 //! extensions, and queries that travel with the inventory. An unknown name is dropped, because it might
-//! promise host functions.
+//! promise host functions. What Causeway does itself, on top of what every driver has, every device has.
+
+use std::borrow::Cow;
 
 use cl_headers::types::{cl_name_version, cl_version};
 
 /// Names that pass, and why.
 pub(super) const PASSED: &[(&str, &str)] = &[
     ("cl_khr_byte_addressable_store", "language only"),
+    ("cl_khr_3d_image_writes", "language only"),
+    ("cl_khr_depth_images", "language, and formats"),
+    (
+        "cl_khr_image2d_from_buffer",
+        "a part of its parent, which the node makes too",
+    ),
     ("cl_khr_global_int32_base_atomics", "language only"),
     ("cl_khr_global_int32_extended_atomics", "language only"),
     ("cl_khr_local_int32_base_atomics", "language only"),
@@ -39,8 +47,44 @@ pub(super) const PASSED: &[(&str, &str)] = &[
     ),
     ("cl_khr_extended_versioning", "queries in the inventory"),
     ("cl_khr_device_uuid", "queries in the inventory"),
+    (
+        "cl_khr_pci_bus_info",
+        "a query in the inventory; see pci.rs",
+    ),
+    (
+        "cl_khr_create_command_queue",
+        "the function of OpenCL 2.0 under another name",
+    ),
+    ("cl_khr_priority_hints", "a property of the node's queue"),
+    ("cl_khr_throttle_hints", "a property of the node's queue"),
+    (
+        "cl_khr_subgroup_named_barrier",
+        "language, and a query in the inventory",
+    ),
+    ("cl_khr_subgroup_rotate", "language only"),
+    (
+        "cl_khr_spirv_extended_debug_info",
+        "read by the node's compiler",
+    ),
     ("cl_khr_async_work_group_copy_fence", "language only"),
     ("cl_khr_extended_async_copies", "language only"),
+    ("cl_khr_il_program", "modules travel like source"),
+    (
+        "cl_khr_subgroups",
+        "language, and a query that the node answers",
+    ),
+    ("cl_khr_subgroup_extended_types", "language only"),
+    ("cl_khr_subgroup_non_uniform_vote", "language only"),
+    ("cl_khr_subgroup_ballot", "language only"),
+    ("cl_khr_subgroup_non_uniform_arithmetic", "language only"),
+    ("cl_khr_subgroup_shuffle", "language only"),
+    ("cl_khr_subgroup_shuffle_relative", "language only"),
+    ("cl_khr_subgroup_clustered_reduce", "language only"),
+    (
+        "cl_khr_spirv_no_integer_wrap_decoration",
+        "read by the node's compiler",
+    ),
+    ("cl_khr_spirv_linkonce_odr", "read by the node's compiler"),
     ("cl_nv_pragma_unroll", "language only"),
     (
         "cl_nv_compiler_options",
@@ -48,7 +92,9 @@ pub(super) const PASSED: &[(&str, &str)] = &[
     ),
     ("cl_nv_device_attribute_query", "queries in the inventory"),
     ("cl_amd_device_attribute_query", "queries in the inventory"),
+    ("cl_nv_kernel_attribute", "language only"),
     ("cl_amd_fp64", "language only"),
+    ("cl_amd_popcnt", "language only"),
     ("cl_amd_media_ops", "language only"),
     ("cl_amd_media_ops2", "language only"),
     ("cl_amd_printf", "language only"),
@@ -59,6 +105,14 @@ pub(super) const PASSED: &[(&str, &str)] = &[
     ),
     ("cl_intel_split_work_group_barrier", "language only"),
     ("cl_intel_bfloat16_conversions", "language only"),
+    ("cl_intel_media_block_io", "language only"),
+    ("cl_intel_subgroup_2d_block_io", "language only"),
+    ("cl_intel_subgroup_buffer_prefetch", "language only"),
+    ("cl_intel_subgroup_local_block_io", "language only"),
+    (
+        "cl_intel_subgroup_split_matrix_multiply_accumulate",
+        "language only",
+    ),
     (
         "cl_intel_subgroup_matrix_multiply_accumulate",
         "language only",
@@ -72,11 +126,84 @@ pub(super) const PASSED: &[(&str, &str)] = &[
     ),
 ];
 
+/// Why others do not, by how their names begin; [`UNKNOWN`] for the rest.
+const WITHHELD: &[(&str, &str)] = &[
+    ("cl_khr_gl_", GRAPHICS),
+    ("cl_APPLE_gl_", GRAPHICS),
+    ("cl_khr_d3d", GRAPHICS),
+    ("cl_khr_dx9", GRAPHICS),
+    ("cl_intel_d3d", GRAPHICS),
+    ("cl_intel_dx9", GRAPHICS),
+    ("cl_nv_d3d", GRAPHICS),
+    ("cl_khr_egl_", GRAPHICS),
+    ("cl_intel_va_api_", GRAPHICS),
+    ("cl_intel_sharing_format_query", GRAPHICS),
+    ("cl_khr_external_", HANDLES),
+    ("cl_arm_import_memory", HANDLES),
+    ("cl_img_use_gralloc_ptr", HANDLES),
+    ("cl_intel_unified_shared_memory", ADDRESSES),
+    ("cl_khr_unified_svm", ADDRESSES),
+    ("cl_arm_shared_virtual_memory", ADDRESSES),
+    ("cl_amd_svm", ADDRESSES),
+    ("cl_ext_buffer_device_address", ADDRESSES),
+    ("cl_khr_command_buffer_", NOT_YET),
+    ("cl_khr_semaphore", NOT_YET),
+    ("cl_khr_suggested_local_work_size", NOT_YET),
+    ("cl_khr_spir", NOT_YET),
+    ("cl_ext_device_fission", "superseded by OpenCL 1.2's own"),
+    (
+        "cl_khr_terminate_context",
+        "a session is ended by its daemon alone",
+    ),
+    ("cl_nv_create_buffer", "flags for memory of this host"),
+    ("cl_nv_copy_opts", "not documented"),
+    ("cl_khr_mipmap_image", "images have one level"),
+    ("cl_khr_device_enqueue", "no device queues"),
+    ("cl_intel_program_scope_host_pipe", "no pipes"),
+];
+const GRAPHICS: &str = "the other API's objects are here, the device is not";
+const HANDLES: &str = "a handle names something in one host's kernel";
+const ADDRESSES: &str = "addresses of client and node are not the same";
+const NOT_YET: &str = "not done yet";
+const UNKNOWN: &str = "not known, so it may promise functions of the host";
+
+/// Notes which of a device's extensions do not pass, for who wonders where one is.
+pub(super) fn note_withheld(device: &str, list: &str) {
+    for name in list.trim_end_matches('\0').split_whitespace() {
+        if let Some(reason) = withheld(name) {
+            tracing::debug!("{device}: {name} is not offered: {reason}");
+        }
+    }
+}
+
+// Why an extension does not pass; none for one that does.
+fn withheld(name: &str) -> Option<&'static str> {
+    if passes(name) || provided(name).is_some() {
+        return None;
+    }
+    let row = WITHHELD.iter().find(|(begin, _)| name.starts_with(begin));
+    Some(row.map_or(UNKNOWN, |(_, reason)| reason))
+}
+
+/// Names that every device has by us, in which version and how, whatever its driver offers under that name.
+pub(super) const PROVIDED: &[(&str, cl_version, &str)] = &[(
+    "cl_khr_command_buffer",
+    version(0, 9, 8),
+    "kept and replayed by the worker; see command_buffer",
+)];
+
+/// `CL_MAKE_VERSION`.
+const fn version(major: u32, minor: u32, patch: u32) -> cl_version {
+    major << 22 | minor << 12 | patch
+}
+
+fn provided(name: &str) -> Option<cl_version> {
+    let mut all = PROVIDED.iter();
+    all.find_map(|(known, version, _)| (*known == name).then_some(*version))
+}
+
 /// Language features (`CL_DEVICE_OPENCL_C_FEATURES`) that do not pass, and why.
 pub(super) const FEATURES_HIDDEN: &[(&str, &str)] = &[
-    ("__opencl_c_images", "no images yet"),
-    ("__opencl_c_3d_image_writes", "no images yet"),
-    ("__opencl_c_read_write_images", "no images yet"),
     ("__opencl_c_pipes", "no pipes"),
     ("__opencl_c_device_enqueue", "no device queues"),
 ];
@@ -87,40 +214,58 @@ pub(super) fn passes(name: &str) -> bool {
     PASSED.iter().any(|(known, _)| *known == name)
 }
 
-/// Filters `CL_DEVICE_EXTENSIONS`, NUL included.
+/// What a device has, of its `CL_DEVICE_EXTENSIONS` and by us, NUL included.
 #[must_use]
-pub(super) fn filter_list(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn shown_list(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     let kept: Vec<&str> = text
         .trim_end_matches('\0')
         .split_whitespace()
         .filter(|name| passes(name))
+        .chain(PROVIDED.iter().map(|(name, ..)| *name))
         .collect();
     let mut bytes = kept.join(" ").into_bytes();
     bytes.push(0);
     bytes
 }
 
+/// The same of its `CL_DEVICE_EXTENSIONS_WITH_VERSION`.
+#[must_use]
+pub(super) fn shown_versions(bytes: &[u8]) -> Vec<u8> {
+    let mut shown = filter_versions(bytes, passes);
+    for (name, version, _) in PROVIDED {
+        let end = shown.len() + size_of::<cl_name_version>();
+        shown.extend(version.to_ne_bytes());
+        shown.extend(name.bytes());
+        shown.resize(end, 0);
+    }
+    shown
+}
+
 /// Filters an array of `cl_name_version` by name.
 #[must_use]
 pub(super) fn filter_versions(bytes: &[u8], keep: impl Fn(&str) -> bool) -> Vec<u8> {
-    const VERSION: usize = size_of::<cl_version>();
     bytes
         .chunks_exact(size_of::<cl_name_version>())
-        .filter(|entry| {
-            let name = entry[VERSION..]
-                .split(|&byte| byte == 0)
-                .next()
-                .unwrap_or_default();
-            keep(&String::from_utf8_lossy(name))
-        })
+        .filter(|entry| keep(&name_of(entry)))
         .flatten()
         .copied()
         .collect()
 }
 
-/// `CL_MAKE_VERSION(1, 0, 0)`.
-const FIRST: cl_version = 1 << 22;
+/// The names in an array of `cl_name_version`.
+#[must_use]
+pub(super) fn names(bytes: &[u8]) -> Vec<String> {
+    let entries = bytes.chunks_exact(size_of::<cl_name_version>());
+    entries.map(|entry| name_of(entry).into_owned()).collect()
+}
+
+fn name_of(entry: &[u8]) -> Cow<'_, str> {
+    let name = entry[size_of::<cl_version>()..].split(|&byte| byte == 0);
+    String::from_utf8_lossy(name.into_iter().next().unwrap_or_default())
+}
+
+const FIRST: cl_version = version(1, 0, 0);
 
 /// What all of some devices have, each told by its `CL_DEVICE_EXTENSIONS` and
 /// `CL_DEVICE_EXTENSIONS_WITH_VERSION` (empty for devices that do not tell versions): in the order of the
@@ -134,7 +279,8 @@ pub(super) fn common(devices: &[(&str, &[u8])]) -> Vec<(String, cl_version)> {
     for name in first.split_whitespace() {
         let versions = devices.iter().map(|(names, versions)| {
             let there = names.split_whitespace().any(|other| other == name);
-            there.then(|| version_in(versions, name).unwrap_or(FIRST))
+            let told = || version_in(versions, name).or_else(|| provided(name));
+            there.then(|| told().unwrap_or(FIRST))
         });
         let versions: Option<Vec<cl_version>> = versions.collect();
         let lowest = versions.and_then(|of| of.into_iter().min());
@@ -179,8 +325,9 @@ mod tests {
     #[test]
     fn what_needs_the_host_is_dropped_and_the_order_kept() {
         let list = b"cl_khr_fp64 cl_khr_gl_sharing  cl_khr_fp16 cl_unknown_thing\0";
-        assert_eq!(filter_list(list), b"cl_khr_fp64 cl_khr_fp16\0");
-        assert_eq!(filter_list(b"\0"), b"\0");
+        let shown = b"cl_khr_fp64 cl_khr_fp16 cl_khr_command_buffer\0";
+        assert_eq!(shown_list(list), shown);
+        assert_eq!(shown_list(b"\0"), b"cl_khr_command_buffer\0");
     }
 
     #[test]
@@ -196,11 +343,35 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_pass_has_a_reason() {
+        assert_eq!(withheld("cl_khr_fp64"), None);
+        assert_eq!(withheld("cl_khr_gl_sharing"), Some(GRAPHICS));
+        assert_eq!(withheld("cl_khr_external_memory_dma_buf"), Some(HANDLES));
+        assert_eq!(withheld("cl_new_thing"), Some(UNKNOWN));
+        for (place, (begin, reason)) in WITHHELD.iter().enumerate() {
+            assert!(!reason.is_empty());
+            let before = &WITHHELD[..place];
+            assert!(!before.iter().any(|(b, _)| begin.starts_with(b)), "{begin}");
+        }
+    }
+
+    #[test]
+    fn what_we_do_ourselves_is_in_our_version_even_where_the_driver_has_it() {
+        let theirs = entry_of(FIRST, "cl_khr_command_buffer");
+        let ours = entry_of(version(0, 9, 8), "cl_khr_command_buffer");
+        assert_eq!(shown_versions(&theirs), ours);
+        let told = common(&[("cl_khr_command_buffer", &[])]);
+        assert_eq!(told[0].1, version(0, 9, 8));
+    }
+
+    #[test]
     fn no_name_stands_twice() {
-        for (place, (name, reason)) in PASSED.iter().enumerate() {
+        let provided = PROVIDED.iter().map(|(name, _, reason)| (*name, *reason));
+        let all: Vec<_> = PASSED.iter().copied().chain(provided).collect();
+        for (place, (name, reason)) in all.iter().enumerate() {
             assert!(!reason.is_empty());
             assert!(
-                PASSED[..place].iter().all(|(other, _)| other != name),
+                all[..place].iter().all(|(other, _)| other != name),
                 "{name}"
             );
         }

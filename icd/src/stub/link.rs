@@ -31,6 +31,7 @@ type Slot = Arc<Mutex<Option<Arc<SessionLink>>>>;
 /// See the module.
 #[derive(Default)]
 pub struct SessionLink {
+    node: Weak<Node>,
     session: OnceLock<Arc<Session>>,
     incomplete: Table<EventId, Expected>,
     contexts: Table<ContextId, Weak<Context>>,
@@ -94,7 +95,10 @@ impl SessionLink {
             }
         };
         let mut slot = slot.lock();
-        let fresh = Arc::new(SessionLink::default());
+        let fresh = Arc::new(SessionLink {
+            node: Arc::downgrade(node),
+            ..SessionLink::default()
+        });
         let session = node.session(fresh.clone())?;
         if let Some(link) = &*slot
             && Arc::ptr_eq(link.session(), &session)
@@ -214,11 +218,19 @@ impl SessionEvents for SessionLink {
             WireError::Lost { reason, .. } if reason == transport::DISCONNECTED => {
                 tracing::info!("{error}");
             }
+            _ if transport::is_ending() => tracing::info!("{error}"),
             _ => tracing::warn!("{error}"),
         }
         // First, while the transfers that end with it are still known.
         peer::lost(self);
         self.fail_all(error.status());
         self.tell_contexts(None, &error.to_string());
+        if let Some(node) = self.node.upgrade() {
+            node.lost();
+        }
+    }
+
+    fn explained(&self, reason: &str) {
+        self.tell_contexts(None, reason);
     }
 }

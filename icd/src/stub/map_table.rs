@@ -1,21 +1,24 @@
-//! The maps of one whole buffer and its sub-buffers: a pure table.
+//! The maps of one whole buffer or image and its parts: a pure table.
 //!
 //! An unmap names an object and a pointer; the same pair may have been mapped several times, and each
 //! unmap ends one of them. Invariant: no two maps for writing share a byte.
 
 use causeway_proto::id::MemoryId;
+use causeway_proto::region::Region;
+
+use super::range_table::overlap;
 
 /// One map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mapping<T> {
     /// Names it, for [`MapTable::cancel`].
     pub(super) key: u64,
-    /// The object that was named: the whole buffer or a sub-buffer.
+    /// The object that was named: the whole one or a part.
     pub(super) owner: MemoryId,
-    /// First byte in the whole buffer.
-    pub(super) first: u64,
-    /// Bytes.
-    pub(super) length: u64,
+    /// Its pointer, counted from where the whole object is mapped.
+    pub(super) at: u64,
+    /// The bytes, in the whole object.
+    pub(super) region: Region,
     /// Whether the application may write there.
     pub(super) for_writing: bool,
     /// What belongs to it.
@@ -34,8 +37,8 @@ pub(super) struct MapTable<T> {
 pub(super) struct Unmapped<T> {
     /// The map that is over.
     pub(super) mapping: Mapping<T>,
-    /// First byte (in the whole buffer) and number of those the application may have written.
-    pub(super) written: Option<(u64, u64)>,
+    /// Those (in the whole object) that the application may have written.
+    pub(super) written: Option<Region>,
 }
 
 impl<T> Default for MapTable<T> {
@@ -47,10 +50,8 @@ impl<T> Default for MapTable<T> {
 impl<T> MapTable<T> {
     /// Adds a map; false, and nothing added, when it would write where another one does.
     pub(super) fn insert(&mut self, mapping: Mapping<T>) -> bool {
-        let end = mapping.first + mapping.length;
-        let collides = |other: &Mapping<T>| {
-            other.for_writing && mapping.first < other.first + other.length && other.first < end
-        };
+        let collides =
+            |other: &Mapping<T>| other.for_writing && overlap(&mapping.region, &other.region);
         if mapping.for_writing && self.live.iter().any(collides) {
             return false;
         }
@@ -70,24 +71,24 @@ impl<T> MapTable<T> {
     }
 
     /// Whether [`MapTable::unmap`] would find one.
-    pub(super) fn is_mapped(&self, owner: MemoryId, first: u64) -> bool {
+    pub(super) fn is_mapped(&self, owner: MemoryId, at: u64) -> bool {
         self.live
             .iter()
-            .any(|mapping| mapping.owner == owner && mapping.first == first)
+            .any(|mapping| mapping.owner == owner && mapping.at == at)
     }
 
-    /// Ends one map of this object at this byte; none when there is none.
+    /// Ends one map of this object at this pointer; none when there is none.
     ///
-    /// Where several begin at one byte, nobody can say which one is meant: those for reading end
+    /// Where several begin there, nobody can say which one is meant: those for reading end
     /// first, and what is mapped for writing goes to the node each time, so that no order of the
     /// application's unmaps loses bytes.
-    pub(super) fn unmap(&mut self, owner: MemoryId, first: u64) -> Option<Unmapped<T>> {
-        let fits = |mapping: &Mapping<T>| mapping.owner == owner && mapping.first == first;
+    pub(super) fn unmap(&mut self, owner: MemoryId, at: u64) -> Option<Unmapped<T>> {
+        let fits = |mapping: &Mapping<T>| mapping.owner == owner && mapping.at == at;
         let written = self
             .live
             .iter()
             .find(|mapping| fits(mapping) && mapping.for_writing)
-            .map(|mapping| (mapping.first, mapping.length));
+            .map(|mapping| mapping.region);
         let place = self
             .live
             .iter()
@@ -107,7 +108,7 @@ impl<T> MapTable<T> {
             .count()
     }
 
-    /// Whether nothing of the whole buffer is mapped.
+    /// Whether nothing of the whole object is mapped.
     pub(super) fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
@@ -124,11 +125,31 @@ mod tests {
         Mapping {
             key,
             owner,
-            first,
-            length,
+            at: first,
+            region: Region::linear(first, length).unwrap(),
             for_writing: write,
             value: (),
         }
+    }
+
+    fn bytes(first: u64, length: u64) -> Option<Region> {
+        Some(Region::linear(first, length).unwrap())
+    }
+
+    #[test]
+    fn boxes_of_an_image_side_by_side_are_mapped_for_writing_together() {
+        let mut table = MapTable::default();
+        let column = |key, x| Mapping {
+            region: Region::rect(x, [4, 8, 1], 16, 128).unwrap(),
+            ..mapping(key, WHOLE, x, 1, true)
+        };
+        assert!(table.insert(column(1, 0)));
+        assert!(table.insert(column(2, 4)));
+        assert!(!table.insert(column(3, 7)));
+        assert_eq!(
+            table.unmap(WHOLE, 4).unwrap().written,
+            Some(column(2, 4).region)
+        );
     }
 
     #[test]
@@ -149,7 +170,7 @@ mod tests {
         assert_eq!(table.unmap(PART, 8), None);
         assert_eq!(table.unmap(WHOLE, 9), None);
         let unmapped = table.unmap(WHOLE, 8).unwrap();
-        assert_eq!((unmapped.mapping.key, unmapped.written), (1, Some((8, 8))));
+        assert_eq!((unmapped.mapping.key, unmapped.written), (1, bytes(8, 8)));
         assert!(table.is_empty());
     }
 
@@ -159,9 +180,9 @@ mod tests {
         for (key, length, write) in [(1, 16, false), (2, 8, true), (3, 4, false)] {
             assert!(table.insert(mapping(key, WHOLE, 0, length, write)));
         }
-        for (key, written) in [(3, Some((0, 8))), (1, Some((0, 8))), (2, Some((0, 8)))] {
+        for key in [3, 1, 2] {
             let unmapped = table.unmap(WHOLE, 0).unwrap();
-            assert_eq!((unmapped.mapping.key, unmapped.written), (key, written));
+            assert_eq!((unmapped.mapping.key, unmapped.written), (key, bytes(0, 8)));
         }
         assert_eq!(table.unmap(WHOLE, 0), None);
     }

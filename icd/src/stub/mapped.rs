@@ -1,17 +1,20 @@
-//! Where a buffer is mapped: its shadow, or the memory it was made to use.
+//! Where a buffer or image is mapped: its shadow, or the memory it was made to use.
 //!
-//! All maps of a whole buffer and its sub-buffers share one place, so that overlapping ones agree.
+//! All maps of a whole object and its parts share one place, so that overlapping ones agree. A shadow holds an
+//! image's rows without gaps; the application's memory holds them with those that it was given with.
 //! Invariant: while something is mapped, or a transfer of a map or unmap runs, the shadow's pages stay.
 
 use std::sync::Arc;
 
+use causeway_proto::region::Region;
 use cl_headers::types::{CL_INVALID_OPERATION, CL_INVALID_VALUE, CL_MAP_FAILURE};
 use parking_lot::Mutex;
 
 use super::map_table::{MapTable, Mapping};
 use super::{Buffer, Event, next_id};
 use crate::error::{ClResult, Status, fail, require};
-use crate::shadow::Shadow;
+use crate::shadow::{self, Shadow};
+use crate::transport::HostRegion;
 
 /// A shadow up to this size keeps its pages until its buffer goes: giving them back and touching them
 /// anew would cost a small map more than the transfer.
@@ -35,8 +38,10 @@ struct State {
 #[derive(Debug)]
 pub struct NewMap {
     key: u64,
-    /// Address of the first byte.
-    pub address: usize,
+    /// The bytes in the whole object.
+    pub region: Region,
+    /// Where they are.
+    pub host: HostRegion,
     /// Keeps the place while the map's transfer runs.
     pub place: Place,
 }
@@ -53,17 +58,15 @@ pub struct Unmap {
 }
 
 /// Bytes that the application may have written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Upload {
-    /// First byte in the object that is unmapped.
-    pub offset: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Address of the first byte.
-    pub address: usize,
+    /// In the whole object.
+    pub region: Region,
+    /// Where they are.
+    pub host: HostRegion,
 }
 
-/// A transfer's hold on the place where a buffer is mapped.
+/// A transfer's hold on the place where a buffer or image is mapped.
 #[derive(Debug)]
 pub struct Place(Arc<Buffer>);
 
@@ -96,8 +99,18 @@ impl State {
     }
 }
 
+impl Mapped {
+    /// Of a whole object that is always to be here.
+    pub(super) fn at(shadow: Shadow) -> Mapped {
+        Mapped(Mutex::new(State {
+            shadow: Some(shadow),
+            ..State::default()
+        }))
+    }
+}
+
 impl Buffer {
-    // The address of the whole buffer's first byte, once something was mapped.
+    // The address of the whole object's first byte, once something was mapped.
     fn base(self: &Arc<Self>, state: &State) -> Option<usize> {
         let shadow = || state.shadow.as_ref().map(Shadow::address);
         self.root().host_address().or_else(shadow)
@@ -112,7 +125,7 @@ impl Buffer {
         self.base(state)
     }
 
-    /// The address of the whole buffer's first byte in the client's copy of it.
+    /// The address of the whole object's first byte in the client's copy of it.
     ///
     /// # Errors
     /// `CL_OUT_OF_HOST_MEMORY` without address space.
@@ -122,29 +135,32 @@ impl Buffer {
         base.ok_or(Status::OUT_OF_HOST_MEMORY)
     }
 
-    /// Maps `length` bytes from `offset`, which are inside of the buffer.
+    /// Maps a region of this object.
     ///
     /// # Errors
     /// `CL_INVALID_OPERATION` when it would write where another map does, `CL_MAP_FAILURE` without
-    /// address space.
-    pub fn map(self: &Arc<Self>, offset: u64, length: u64, for_writing: bool) -> ClResult<NewMap> {
-        let mut state = self.root().mapped.0.lock();
+    /// address space, `CL_INVALID_VALUE` when the region is not inside.
+    pub fn map(self: &Arc<Self>, region: &Region, for_writing: bool) -> ClResult<NewMap> {
+        let (root, region) = (self.root(), self.in_root(region)?);
+        let mut state = root.mapped.0.lock();
         let base = self.base_made(&mut state);
         let base = base.ok_or(Status(CL_MAP_FAILURE))?;
+        let host = shadow::view(base, region, root.host_rows());
         let mapping = Mapping {
             key: next_id(),
             owner: self.id(),
-            first: self.origin() + offset,
-            length,
+            at: (host.address() - base) as u64,
+            region,
             for_writing,
             value: None,
         };
-        let (key, first) = (mapping.key, mapping.first);
+        let key = mapping.key;
         require(state.maps.insert(mapping), CL_INVALID_OPERATION)?;
         Ok(NewMap {
             key,
-            address: base + first as usize,
-            place: Place::hold(self.root(), &mut state),
+            region,
+            host,
+            place: Place::hold(root, &mut state),
         })
     }
 
@@ -167,10 +183,10 @@ impl Buffer {
         drop(cancelled);
     }
 
-    // The byte of the whole buffer that an address of a map means, if it can mean one.
+    // Where an address of a map lies in the place, if it can be in it.
     fn place_of(self: &Arc<Self>, state: &State, address: usize) -> Option<u64> {
-        let first = address.checked_sub(self.base(state)?)?;
-        Some(first as u64)
+        let at = address.checked_sub(self.base(state)?)?;
+        Some(at as u64)
     }
 
     /// Whether this object is mapped at this address.
@@ -178,7 +194,7 @@ impl Buffer {
     pub fn is_mapped_at(self: &Arc<Self>, address: usize) -> bool {
         let state = self.root().mapped.0.lock();
         self.place_of(&state, address)
-            .is_some_and(|first| state.maps.is_mapped(self.id(), first))
+            .is_some_and(|at| state.maps.is_mapped(self.id(), at))
     }
 
     /// Ends a map of this object at this address.
@@ -189,20 +205,20 @@ impl Buffer {
         let mut state = self.root().mapped.0.lock();
         let unmapped = self
             .place_of(&state, address)
-            .and_then(|first| state.maps.unmap(self.id(), first));
+            .and_then(|at| state.maps.unmap(self.id(), at));
         let Some(unmapped) = unmapped else {
             return fail(CL_INVALID_VALUE);
         };
         let place = Place::hold(self.root(), &mut state);
+        let base = self.base(&state);
         // Letting go of an event sends: not under the lock.
         drop(state);
         let mapped_by = unmapped.mapping.value;
         // What a failed map never fetched must not overwrite what is there.
         let failed = mapped_by.as_ref().is_some_and(|event| event.status() < 0);
-        let upload = unmapped.written.map(|(first, length)| Upload {
-            offset: first - self.origin(),
-            length,
-            address,
+        let upload = unmapped.written.zip(base).map(|(region, base)| Upload {
+            region,
+            host: shadow::view(base, region, self.root().host_rows()),
         });
         Ok(Unmap {
             upload: upload.filter(|_| !failed),
@@ -227,5 +243,11 @@ impl NewMap {
     #[must_use]
     pub fn key(&self) -> MapKey {
         MapKey(self.key)
+    }
+
+    /// What the application gets.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.host.address()
     }
 }

@@ -11,6 +11,8 @@ mod ask;
 mod binding;
 mod buffer;
 pub mod callbacks;
+pub mod colour;
+mod command_buffer;
 mod context;
 mod device;
 mod distributed;
@@ -18,10 +20,12 @@ mod encoded;
 mod event;
 mod extensions;
 mod host_ranges;
+pub mod image;
 pub mod kernel;
 mod link;
 mod map_table;
 mod mapped;
+mod pci;
 pub mod peer;
 mod platform;
 mod precedence;
@@ -34,26 +38,31 @@ mod remote;
 mod sampler;
 mod server;
 mod site;
+mod sub_device;
+pub mod svm;
 pub mod timer;
 mod transfer;
+mod undefined;
 mod work;
 
 pub use binding::Binding;
 pub use buffer::{Buffer, BufferSpec};
+pub use command_buffer::{CommandBuffer, Recorded};
 pub use context::{Context, ContextNotify};
 pub use device::Device;
 pub use event::{Event, EventCallback};
 pub use host_ranges::HostRanges;
+pub use image::Image;
 pub use kernel::{ArgValue, Kernel, Range};
 pub use link::SessionLink;
 pub use mapped::{MapKey, NewMap, Place, Unmap, Upload};
 pub use platform::Platform;
 pub use program::{BuildNotify, BuildRequest, Origin, Program, Verb};
 pub use queue::{Queue, Submission};
-pub use sampler::Sampler;
+pub use sampler::{Sampler, SamplerSpec};
 pub use server::Server;
 pub use site::Site;
-pub use transfer::{Transfer, Written, nothing};
+pub use transfer::{Transfer, Written, copy_on_host, nothing};
 pub use work::{Map, Work};
 
 use std::sync::Arc;
@@ -61,7 +70,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-/// Buffers that a command reads or writes: they live until it is done. As many as most commands have need no
+/// Buffers and images that a command reads or writes: they live until it is done. As many as most commands have need no
 /// memory of their own.
 pub type Hold = SmallVec<[Arc<Buffer>; 8]>;
 

@@ -2,7 +2,7 @@
 //!
 //! Enumeration is free: it reads the supervisors' inventories, opens no session and is remembered; only
 //! servers that did not answer, or were lost since, are asked again, now and then. Nothing configured: no
-//! platform, no socket, no thread.
+//! platform, no socket, no thread. What a device manager gives is reserved then, and its nodes are servers as others.
 //!
 //! Invariant: a node is one server, by however many addresses it was found; servers are never removed, so
 //! that their devices' handles stay what they are.
@@ -13,10 +13,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use causeway_proto::command::{UnloadCompiler, command::Kind};
+use causeway_proto::control::Inventory;
 use cl_headers::server::CL_CONNECTION_FAILURE_WWU;
 use cl_headers::types::{
-    CL_DEVICE_EXTENSIONS, CL_DEVICE_EXTENSIONS_WITH_VERSION, CL_INVALID_OPERATION,
-    CL_INVALID_VALUE, cl_version,
+    CL_DEVICE_EXTENSIONS, CL_DEVICE_EXTENSIONS_WITH_VERSION, CL_DEVICE_NOT_AVAILABLE,
+    CL_INVALID_OPERATION, CL_INVALID_VALUE, cl_version,
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
@@ -24,7 +25,8 @@ use super::device::Device;
 use super::{Binding, Server, extensions};
 use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
-use crate::transport::{self, Reply};
+use crate::lease::{Lease, Offer, Offered, Unconfirmed};
+use crate::transport::{self, Reply, Target};
 
 /// What may stand before a server's address.
 const SCHEME: &str = "causeway://";
@@ -34,9 +36,12 @@ const SCHEME: &str = "causeway://";
 pub struct Platform {
     pub(crate) binding: Binding,
     settings: &'static Settings,
+    // What a device manager gives.
+    lease: Option<Arc<Lease>>,
     // In the order in which they became known, the configured ones first.
     servers: RwLock<Vec<Arc<Server>>>,
-    // Held while nodes are asked, a second at most, and while servers come and go.
+    // Held while nodes are asked (a second at most; a device manager's and a lease's nodes for longer), and while
+    // servers come and go.
     asking: Mutex<Asking>,
 }
 
@@ -47,7 +52,7 @@ struct Asking {
 }
 
 impl Platform {
-    /// The platform; none when no server is configured, or inside of a daemon's own process.
+    /// The platform; none when neither a server nor a lease is configured, or inside of a daemon's own process.
     #[must_use]
     pub fn get() -> Option<&'static Arc<Platform>> {
         static PLATFORM: OnceLock<Option<Arc<Platform>>> = OnceLock::new();
@@ -57,11 +62,13 @@ impl Platform {
                     return None;
                 }
                 let settings = Settings::of_process();
-                (!settings.servers.is_empty()).then(|| {
+                let is_configured = !settings.servers.is_empty() || settings.lease.is_some();
+                is_configured.then(|| {
                     crate::config::log::init();
                     Arc::new(Platform {
                         binding: Binding::default(),
                         settings,
+                        lease: Lease::new(settings),
                         servers: RwLock::default(),
                         asking: Mutex::default(),
                     })
@@ -134,9 +141,12 @@ impl Platform {
             server.add_references(1);
             return Ok(Arc::clone(server));
         }
-        let asked = ServerSettings {
-            tls: self.settings.tls.clone(),
-            ..ServerSettings::at(address)
+        let asked = match &at_address {
+            Some(server) => server.node().target(),
+            None => Target::from(ServerSettings {
+                tls: self.settings.tls.clone(),
+                ..ServerSettings::at(address)
+            }),
         };
         let Some(reply) = transport::ask(std::slice::from_ref(&asked)).pop() else {
             return fail(CL_CONNECTION_FAILURE_WWU);
@@ -160,7 +170,7 @@ impl Platform {
                     server
                 }
                 None => {
-                    let server = Server::new(asked);
+                    let server = Server::new(asked.server);
                     self.servers.write().push(Arc::clone(&server));
                     server
                 }
@@ -178,7 +188,42 @@ impl Platform {
     /// `CL_INVALID_OPERATION` when there is none.
     pub fn disconnect(&self, server: &Server) -> ClResult {
         let _nobody_connects = self.asking.lock();
-        require(server.remove_reference(), CL_INVALID_OPERATION)
+        require(server.remove_reference(), CL_INVALID_OPERATION)?;
+        if let Some(lease) = self.lease.as_ref().filter(|lease| lease.has(server.node())) {
+            let in_use = |server: &Server| server.is_connected() && lease.has(server.node());
+            if self.find(in_use).is_none() {
+                lease.leave();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a lease of what a device manager has set aside, if some of the devices are of it. Waits for the network
+    /// only the first time.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the manager does not give it, or gives other devices by now.
+    pub fn confirm(&self, devices: &[Arc<Device>]) -> ClResult {
+        let Some(lease) = &self.lease else {
+            return Ok(());
+        };
+        let is_leased = |device: &Arc<Device>| lease.has(device.node());
+        if !devices.iter().any(is_leased) {
+            return Ok(());
+        }
+        for _ in 0..2 {
+            match lease.confirm() {
+                Ok(()) => return Ok(()),
+                Err(Unconfirmed::Unheard) => break,
+                // A program may think for longer than a reservation is kept.
+                Err(Unconfirmed::Over) => drop(self.ask()),
+            }
+            let mut leased = devices.iter().filter(|device| is_leased(device));
+            if !leased.all(|device| device.is_available()) {
+                break;
+            }
+        }
+        fail(CL_DEVICE_NOT_AVAILABLE)
     }
 
     fn find(&self, is: impl Fn(&Server) -> bool) -> Option<Arc<Server>> {
@@ -194,6 +239,7 @@ impl Platform {
             *self.servers.write() = configured.collect();
         }
         let now = Instant::now();
+        let reserving = self.lease.as_ref().and_then(Lease::enumerate);
         let servers = self.servers.read();
         let due: Vec<Arc<Server>> = servers
             .iter()
@@ -202,15 +248,54 @@ impl Platform {
             .collect();
         drop(servers);
         if !due.is_empty() {
-            let settings: Vec<ServerSettings> = due
-                .iter()
-                .map(|server| server.node().settings().clone())
-                .collect();
-            for (server, reply) in due.iter().zip(transport::ask(&settings)) {
+            let targets: Vec<Target> = due.iter().map(|server| server.node().target()).collect();
+            for (server, reply) in due.iter().zip(transport::ask(&targets)) {
                 self.hear(server, reply, now);
             }
         }
+        if let (Some(lease), Some(reserving)) = (&self.lease, reserving)
+            && let Some(offer) = reserving.finish()
+        {
+            self.adopt(lease, offer, now);
+        }
         asking
+    }
+
+    // The nodes of an offer become servers. One that is known already, by the configuration say, stays what it is.
+    fn adopt(&self, lease: &Arc<Lease>, offer: Offer, asked: Instant) {
+        let mut nodes = Vec::new();
+        for Offered {
+            uuid,
+            target,
+            reply,
+        } in offer.nodes
+        {
+            let address = target.server.address.clone();
+            let is_it = |server: &Server| {
+                let known = server.uuid();
+                known == uuid || (known.is_empty() && server.node().settings().address == address)
+            };
+            let server = self.find(is_it).unwrap_or_else(|| {
+                let server = Server::new(target.server);
+                self.servers.write().push(Arc::clone(&server));
+                server
+            });
+            if !server.is_connected() {
+                server.add_references(1);
+            }
+            // The lease before may have ended.
+            server.node().connect();
+            server.node().set_credential(offer.credential.clone());
+            nodes.push(Arc::clone(server.node()));
+            self.hear(&server, reply, asked);
+        }
+        let before = lease.replace_nodes(nodes);
+        for node in before.iter().filter(|node| !lease.has(node)) {
+            if let Some(server) = self.find(|server| Arc::ptr_eq(server.node(), node)) {
+                // Nobody else knows what it was.
+                while server.remove_reference() {}
+            }
+        }
     }
 
     fn hear(&self, server: &Arc<Server>, reply: Reply, asked: Instant) {
@@ -222,7 +307,14 @@ impl Platform {
                 return server.asked(asked.elapsed(), Some(&error.to_string()));
             }
         };
-        server.asked(asked.elapsed(), None);
+        let hidden = (self.lease.is_none() && hides_all(&inventory)).then(|| {
+            format!(
+                "{}: this node's devices are given out by a device manager: run the program by causeway run --request 1 -- \
+                 PROGRAM, or set CAUSEWAY_MANAGER and CAUSEWAY_REQUEST=1",
+                server.node().address()
+            )
+        });
+        server.asked(asked.elapsed(), hidden.as_deref());
         let is_other = |known: &Server| {
             known.uuid() == inventory.node_uuid && !Arc::ptr_eq(known.node(), server.node())
         };
@@ -248,6 +340,13 @@ impl Platform {
     }
 }
 
+/// Whether the node has devices, and shows this program none of them.
+fn hides_all(inventory: &Inventory) -> bool {
+    let devices = inventory.platforms.iter().flat_map(|of| &of.devices);
+    let mut devices = devices.peekable();
+    devices.peek().is_some() && devices.all(|device| device.info.is_empty())
+}
+
 fn address_of(url: &str) -> Option<Address> {
     let address = match url.strip_prefix(SCHEME) {
         Some(rest) => rest.strip_suffix('/').unwrap_or(rest),
@@ -259,6 +358,32 @@ fn address_of(url: &str) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_proto::control::InfoAnswer;
+
+    #[test]
+    fn a_node_that_shows_nothing_of_what_it_has_is_known() {
+        let of = |devices: &[&[u32]]| Inventory {
+            platforms: vec![causeway_proto::control::Platform {
+                info: Vec::new(),
+                devices: devices
+                    .iter()
+                    .map(|names| causeway_proto::control::Device {
+                        info: names
+                            .iter()
+                            .map(|name| InfoAnswer {
+                                name: *name,
+                                ..InfoAnswer::default()
+                            })
+                            .collect(),
+                        ..Default::default()
+                    })
+                    .collect(),
+            }],
+            ..Inventory::default()
+        };
+        assert!(hides_all(&of(&[&[], &[]])));
+        assert!(!hides_all(&of(&[])) && !hides_all(&of(&[&[], &[1]])));
+    }
 
     #[test]
     fn an_address_may_look_like_a_url() {

@@ -6,6 +6,8 @@
 //!
 //! Invariant: a row changes an answer that the node gave; it never invents one for an older device.
 
+use std::ops::RangeInclusive;
+
 use bytes::Bytes;
 use cl_headers::types::*;
 
@@ -16,10 +18,6 @@ use super::extensions;
 enum Shown {
     /// All bytes 0, as many as the node gave: `CL_FALSE`, 0, no bits, NULL.
     Zero,
-    /// No element.
-    Empty,
-    /// The empty string.
-    NoText,
     /// Some bits less.
     Without(u64),
     /// Not answered: `CL_INVALID_VALUE`.
@@ -29,22 +27,20 @@ enum Shown {
 }
 
 // Names of extensions that the crates have no constants for.
-const CL_DEVICE_PCI_BUS_INFO_KHR: u32 = 0x410F;
-const CL_DEVICE_PCI_BUS_ID_NV: u32 = 0x4008;
-const CL_DEVICE_PCI_SLOT_ID_NV: u32 = 0x4009;
-const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
+const CL_DEVICE_OPENCL_C_NUMERIC_VERSION_KHR: u32 = 0x105F;
+const CL_DEVICE_INTEGRATED_MEMORY_NV: u32 = 0x4006;
 const CL_DEVICE_TOPOLOGY_AMD: u32 = 0x4037;
 
 /// Name, what is shown, why.
 const ROWS: &[(u32, Shown, &str)] = &[
     (
         CL_DEVICE_EXTENSIONS,
-        Shown::By(extensions::filter_list),
+        Shown::By(extensions::shown_list),
         "see extensions.rs",
     ),
     (
         CL_DEVICE_EXTENSIONS_WITH_VERSION,
-        Shown::By(passed_versions),
+        Shown::By(extensions::shown_versions),
         "see extensions.rs",
     ),
     (
@@ -55,12 +51,22 @@ const ROWS: &[(u32, Shown, &str)] = &[
     (
         CL_DEVICE_VERSION,
         Shown::By(present_version),
-        "2.x obliges to coarse-grain SVM",
+        "2.x obliges to pipes and device queues; none is above the platform's",
+    ),
+    (
+        CL_DEVICE_NUMERIC_VERSION,
+        Shown::By(present_numeric_version),
+        "as CL_DEVICE_VERSION",
     ),
     (
         CL_DEVICE_OPENCL_C_VERSION,
         Shown::By(present_c_version),
         "not above the device's version",
+    ),
+    (
+        CL_DEVICE_OPENCL_C_NUMERIC_VERSION_KHR,
+        Shown::By(present_numeric_version),
+        "as CL_DEVICE_OPENCL_C_VERSION",
     ),
     (
         CL_DEVICE_HOST_UNIFIED_MEMORY,
@@ -74,39 +80,9 @@ const ROWS: &[(u32, Shown, &str)] = &[
     ),
     (
         CL_DEVICE_SVM_CAPABILITIES,
-        Shown::Zero,
-        "no common addresses yet",
+        Shown::By(coarse_svm),
+        "finer sharing is of one host's memory",
     ),
-    (CL_DEVICE_IMAGE_SUPPORT, Shown::Zero, "no images yet"),
-    (CL_DEVICE_MAX_READ_IMAGE_ARGS, Shown::Zero, "no images yet"),
-    (CL_DEVICE_MAX_WRITE_IMAGE_ARGS, Shown::Zero, "no images yet"),
-    (
-        CL_DEVICE_MAX_READ_WRITE_IMAGE_ARGS,
-        Shown::Zero,
-        "no images yet",
-    ),
-    (CL_DEVICE_IMAGE2D_MAX_WIDTH, Shown::Zero, "no images yet"),
-    (CL_DEVICE_IMAGE2D_MAX_HEIGHT, Shown::Zero, "no images yet"),
-    (CL_DEVICE_IMAGE3D_MAX_WIDTH, Shown::Zero, "no images yet"),
-    (CL_DEVICE_IMAGE3D_MAX_HEIGHT, Shown::Zero, "no images yet"),
-    (CL_DEVICE_IMAGE3D_MAX_DEPTH, Shown::Zero, "no images yet"),
-    (
-        CL_DEVICE_IMAGE_MAX_BUFFER_SIZE,
-        Shown::Zero,
-        "no images yet",
-    ),
-    (CL_DEVICE_IMAGE_MAX_ARRAY_SIZE, Shown::Zero, "no images yet"),
-    (
-        CL_DEVICE_IMAGE_PITCH_ALIGNMENT,
-        Shown::Zero,
-        "no images yet",
-    ),
-    (
-        CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT,
-        Shown::Zero,
-        "no images yet",
-    ),
-    (CL_DEVICE_MAX_SAMPLERS, Shown::Zero, "no images yet"),
     (CL_DEVICE_PIPE_SUPPORT, Shown::Zero, "no pipes"),
     (CL_DEVICE_MAX_PIPE_ARGS, Shown::Zero, "no pipes"),
     (
@@ -146,82 +122,56 @@ const ROWS: &[(u32, Shown, &str)] = &[
         "no device queues",
     ),
     (
-        CL_DEVICE_MAX_NUM_SUB_GROUPS,
-        Shown::Zero,
-        "no sub-group queries yet",
-    ),
-    (
-        CL_DEVICE_SUB_GROUP_INDEPENDENT_FORWARD_PROGRESS,
-        Shown::Zero,
-        "no sub-group queries yet",
-    ),
-    (
-        CL_DEVICE_IL_VERSION,
-        Shown::NoText,
-        "no intermediate languages yet",
-    ),
-    (
-        CL_DEVICE_ILS_WITH_VERSION,
-        Shown::Empty,
-        "no intermediate languages yet",
-    ),
-    (
-        CL_DEVICE_PARTITION_MAX_SUB_DEVICES,
-        Shown::Zero,
-        "no sub-devices yet",
-    ),
-    (
-        CL_DEVICE_PARTITION_PROPERTIES,
-        Shown::By(one_zero),
-        "no sub-devices yet",
-    ),
-    (
-        CL_DEVICE_PARTITION_AFFINITY_DOMAIN,
-        Shown::Zero,
-        "no sub-devices yet",
-    ),
-    (CL_DEVICE_PARTITION_TYPE, Shown::Empty, "a root device"),
-    (
         CL_DEVICE_LUID_VALID_KHR,
         Shown::Zero,
         "the identifier is local to the node",
     ),
     (
-        CL_DEVICE_PCI_BUS_INFO_KHR,
-        Shown::Nothing,
-        "a bus of another host",
-    ),
-    (
-        CL_DEVICE_PCI_BUS_ID_NV,
-        Shown::Nothing,
-        "a bus of another host",
-    ),
-    (
-        CL_DEVICE_PCI_SLOT_ID_NV,
-        Shown::Nothing,
-        "a bus of another host",
-    ),
-    (
-        CL_DEVICE_PCI_DOMAIN_ID_NV,
-        Shown::Nothing,
-        "a bus of another host",
+        CL_DEVICE_INTEGRATED_MEMORY_NV,
+        Shown::Zero,
+        "the host is another machine",
     ),
     (
         CL_DEVICE_TOPOLOGY_AMD,
         Shown::Nothing,
-        "a bus of another host",
+        "a bus of another host, and no place to say of which",
     ),
 ];
 
-/// Rewrites a device's answers for the application.
+/// Queries of extensions that do not pass (`extensions.rs`): not answered, as on a device without them.
+const WITHHELD: &[(RangeInclusive<u32>, &str)] = &[
+    (0x1077..=0x1077, "cl_khr_unified_svm"),
+    (0x129A..=0x129A, "cl_khr_command_buffer"),
+    (0x12A9..=0x12B1, "cl_khr_command_buffer and its kin"),
+    (0x2031..=0x2031, "cl_khr_terminate_context"),
+    (0x204C..=0x2053, "semaphores and memory of other drivers"),
+    (
+        0x4050..=0x405F,
+        "cl_ext_device_fission, cl_khr_terminate_context",
+    ),
+    (0x40B6..=0x40B6, "cl_arm_shared_virtual_memory"),
+    (0x40E0..=0x40E0, "cl_khr_spir"),
+    (0x418B..=0x418B, "cl_intel_command_queue_families"),
+    (0x4190..=0x4194, "cl_intel_unified_shared_memory"),
+];
+
+/// Rewrites a device's answers for the application. A device that tells no format of images, because it has none or
+/// could not be asked, has none.
 #[must_use]
-pub(super) fn present(mut answers: Answers) -> Answers {
+pub(super) fn present(mut answers: Answers, has_images: bool) -> Answers {
+    if !has_images && let Some(Ok(support)) = answers.get(&CL_DEVICE_IMAGE_SUPPORT) {
+        let none = vec![0; support.len()];
+        answers.insert(CL_DEVICE_IMAGE_SUPPORT, Ok(none.into()));
+        if let Some(Ok(features)) = answers.get(&CL_DEVICE_OPENCL_C_FEATURES) {
+            let rest = extensions::filter_versions(features, |name| !name.contains("image"));
+            answers.insert(CL_DEVICE_OPENCL_C_FEATURES, Ok(rest.into()));
+        }
+    }
+    answers.retain(|name, _| !WITHHELD.iter().any(|(range, _)| range.contains(name)));
     for (name, shown, _reason) in ROWS {
         if let Some(Ok(native)) = answers.get(name) {
             let bytes: Bytes = match shown {
                 Shown::Zero => vec![0; native.len()].into(),
-                Shown::Empty => Bytes::new(),
-                Shown::NoText => Bytes::from_static(b"\0"),
                 Shown::Without(bits) => without(native, *bits).into(),
                 Shown::By(rewrite) => rewrite(native).into(),
                 Shown::Nothing => {
@@ -243,12 +193,8 @@ fn without(native: &[u8], bits: u64) -> Vec<u8> {
         .collect()
 }
 
-fn one_zero(_native: &[u8]) -> Vec<u8> {
-    vec![0; size_of::<cl_device_partition_property>()]
-}
-
-fn passed_versions(native: &[u8]) -> Vec<u8> {
-    extensions::filter_versions(native, extensions::passes)
+fn coarse_svm(native: &[u8]) -> Vec<u8> {
+    without(native, !CL_DEVICE_SVM_COARSE_GRAIN_BUFFER)
 }
 
 fn shown_features(native: &[u8]) -> Vec<u8> {
@@ -260,20 +206,49 @@ fn shown_features(native: &[u8]) -> Vec<u8> {
     extensions::filter_versions(native, |name| !hidden(name))
 }
 
+/// The highest version that a device is shown with: the platform's.
+const HIGHEST: (u32, u32) = (3, 0);
+
+// What a device of a version is shown as.
+fn shown_version(version: (u32, u32)) -> (u32, u32) {
+    match version {
+        (2, _) => (1, 2),
+        version => version.min(HIGHEST),
+    }
+}
+
 fn present_version(native: &[u8]) -> Vec<u8> {
-    lower_2_to_1_2(native, "OpenCL ")
+    lowered(native, "OpenCL ")
 }
 
 fn present_c_version(native: &[u8]) -> Vec<u8> {
-    lower_2_to_1_2(native, "OpenCL C ")
+    lowered(native, "OpenCL C ")
 }
 
-fn lower_2_to_1_2(native: &[u8], prefix: &str) -> Vec<u8> {
+fn lowered(native: &[u8], prefix: &str) -> Vec<u8> {
     let text = String::from_utf8_lossy(native);
-    match text.strip_prefix(prefix) {
-        Some(rest) if rest.starts_with("2.") => format!("{prefix}1.2{}", &rest[3..]).into_bytes(),
-        _ => native.to_vec(),
+    let lower = || {
+        let rest = text.strip_prefix(prefix)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (major, minor) = rest[..end].split_once('.')?;
+        let version = (major.parse().ok()?, minor.parse().ok()?);
+        let (major, minor) = shown_version(version);
+        Some(format!("{prefix}{major}.{minor}{}", &rest[end..]))
+    };
+    lower().map_or_else(|| native.to_vec(), String::into_bytes)
+}
+
+fn present_numeric_version(native: &[u8]) -> Vec<u8> {
+    let Ok(bytes) = <[u8; 4]>::try_from(native) else {
+        return native.to_vec();
+    };
+    let version = cl_version::from_le_bytes(bytes);
+    let own = (version >> 22, version >> 12 & 0x3FF);
+    let shown = shown_version(own);
+    if shown == own {
+        return native.to_vec();
     }
+    (shown.0 << 22 | shown.1 << 12).to_le_bytes().to_vec()
 }
 
 #[cfg(test)]
@@ -288,13 +263,14 @@ mod tests {
 
     #[test]
     fn absent_features_are_zero_in_the_nodes_own_width_and_nothing_is_invented() {
-        let shown = present(answers(&[
-            (CL_DEVICE_IMAGE_SUPPORT, &[1, 0, 0, 0]),
+        let native = answers(&[
+            (CL_DEVICE_PIPE_SUPPORT, &[1, 0, 0, 0]),
             (CL_DEVICE_EXECUTION_CAPABILITIES, &[3, 0, 0, 0, 0, 0, 0, 0]),
             (CL_DEVICE_NAME, b"GPU\0"),
-        ]));
+        ]);
+        let shown = present(native, true);
         assert_eq!(
-            shown[&CL_DEVICE_IMAGE_SUPPORT],
+            shown[&CL_DEVICE_PIPE_SUPPORT],
             Ok(Bytes::from_static(&[0; 4]))
         );
         assert_eq!(
@@ -303,6 +279,40 @@ mod tests {
         );
         assert_eq!(shown[&CL_DEVICE_NAME], Ok(Bytes::from_static(b"GPU\0")));
         assert_eq!(shown.len(), 3);
+    }
+
+    #[test]
+    fn images_are_there_with_a_format() {
+        for (has_images, shown) in [(true, 1), (false, 0)] {
+            let native = answers(&[(CL_DEVICE_IMAGE_SUPPORT, &[1, 0, 0, 0])]);
+            let told = present(native, has_images);
+            let support = told[&CL_DEVICE_IMAGE_SUPPORT].as_ref().unwrap();
+            assert_eq!(support[..], [shown, 0, 0, 0]);
+        }
+    }
+
+    #[test]
+    fn queries_of_withheld_extensions_are_not_answered() {
+        let native = answers(&[(0x4190, &[1; 8]), (0x12A9, &[1; 8]), (0x4000, &[9; 4])]);
+        let shown = present(native, true);
+        assert_eq!(shown.keys().collect::<Vec<_>>(), [&0x4000]);
+    }
+
+    #[test]
+    fn numbers_and_texts_of_versions_agree() {
+        let number = |major: u32, minor: u32| (major << 22 | minor << 12 | 7).to_le_bytes();
+        for (own, shown) in [((2, 1), (1u32, 2u32)), ((3, 1), (3, 0))] {
+            let numeric = present_numeric_version(&number(own.0, own.1));
+            assert_eq!(numeric, (shown.0 << 22 | shown.1 << 12).to_le_bytes());
+            let text = format!("OpenCL {}.{} x\0", own.0, own.1);
+            let lower = format!("OpenCL {}.{} x\0", shown.0, shown.1);
+            assert_eq!(present_version(text.as_bytes()), lower.as_bytes());
+        }
+        for same in [(1, 2), (3, 0)] {
+            let numeric = number(same.0, same.1);
+            assert_eq!(present_numeric_version(&numeric), numeric);
+        }
+        assert_eq!(present_version(b"what\0"), b"what\0");
     }
 
     #[test]

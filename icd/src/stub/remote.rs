@@ -51,6 +51,12 @@ impl Remotes {
         Ok(*slot.get_or_init(|| id))
     }
 
+    /// It has been made on the site under this id, before there was a stub.
+    pub(super) fn adopt(&self, site: &Site, id: u64) {
+        // Nobody else knows the object yet.
+        let _ = self.ids[site.index()].set(id);
+    }
+
     /// Its id on the site, if it is there.
     pub(super) fn known(&self, site: &Site) -> Option<u64> {
         self.ids[site.index()].get().copied()

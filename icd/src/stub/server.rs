@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::control::Inventory;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
+use cl_headers::types::{CL_DEVICE_EXTENSIONS, CL_DEVICE_NAME};
 use parking_lot::Mutex;
 
-use super::device::{Answers, Device, Identity, Told, answers};
-use super::{Binding, presented};
+use super::device::{Answers, Device, FormatList, Identity, Told, answers};
+use super::{Binding, extensions, pci, presented, undefined};
 use crate::config::ServerSettings;
 use crate::transport::Node;
 
@@ -142,6 +143,7 @@ impl Server {
     /// Whether it is wanted, does not answer as far as is known, and may be asked again.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.is_connected()
+            && !self.node.is_disconnected()
             && !self.node.is_available()
             && self.patience.lock().not_before.is_none_or(|at| now >= at)
     }
@@ -213,10 +215,23 @@ fn told_by(inventory: &Inventory) -> Vec<Told> {
             if device.info.is_empty() {
                 continue;
             }
+            let lists = device.image_formats.iter().map(FormatList::new);
+            let image_formats: Vec<FormatList> = lists.collect();
+            let native = answers(&device.info);
+            let text = |name| native.get(&name).and_then(|answer| answer.as_deref().ok());
+            if let (Some(name), Some(list)) = (text(CL_DEVICE_NAME), text(CL_DEVICE_EXTENSIONS)) {
+                let [name, list] = [name, list].map(String::from_utf8_lossy);
+                extensions::note_withheld(name.trim_end_matches('\0'), &list);
+            }
+            let mut info = presented::present(native.clone(), !image_formats.is_empty());
+            let hidden_macros = undefined::hidden(&native, &info);
+            pci::present(&mut info, &inventory.node_uuid);
             all.push(Told {
                 platform: PlatformIndex(number),
                 index: DeviceIndex(index),
-                info: presented::present(answers(&device.info)),
+                info,
+                hidden_macros,
+                image_formats,
                 platform_info: Arc::clone(&platform_info),
             });
         }
@@ -228,7 +243,7 @@ fn told_by(inventory: &Inventory) -> Vec<Told> {
 mod tests {
     use super::*;
     use causeway_proto::control::{Device as WireDevice, InfoAnswer, Platform as WirePlatform};
-    use cl_headers::types::{CL_DEVICE_NAME, CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME};
+    use cl_headers::types::{CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME};
 
     fn answer(name: u32, value: &[u8]) -> InfoAnswer {
         InfoAnswer {
@@ -245,7 +260,10 @@ mod tests {
             if *uuid != 0 {
                 info.push(answer(CL_DEVICE_UUID_KHR, &[*uuid; 16]));
             }
-            WireDevice { info }
+            WireDevice {
+                info,
+                ..WireDevice::default()
+            }
         };
         let platform = |(name, devices): &(&str, &[(&str, u8)])| WirePlatform {
             info: vec![answer(CL_PLATFORM_NAME, name.as_bytes())],

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use causeway_proto::command::{self, ObjectKind, command::Kind};
 use causeway_proto::id::ContextId;
 
-use super::{Device, SessionLink, next_id};
+use super::{Device, SessionLink, next_id, undefined};
 use crate::error::ClResult;
 use crate::transport::Session;
 
@@ -20,6 +21,8 @@ pub struct Site {
     context: ContextId,
     devices: Vec<Arc<Device>>,
     link: Arc<SessionLink>,
+    // What sources begin with here.
+    undefined: String,
 }
 
 impl Site {
@@ -33,9 +36,13 @@ impl Site {
         link: Arc<SessionLink>,
         devices: Vec<Arc<Device>>,
     ) -> ClResult<Arc<Site>> {
+        for device in &devices {
+            device.ensure_on(&link)?;
+        }
         let site = Arc::new(Site {
             index,
             context: ContextId(next_id()),
+            undefined: undefined::prefix(&devices),
             devices,
             link,
         });
@@ -57,6 +64,13 @@ impl Site {
     #[must_use]
     pub fn devices(&self) -> &[Arc<Device>] {
         &self.devices
+    }
+
+    /// A source as it is sent here: without the macros of what its devices are not shown to have. One without text
+    /// stands for another, and stays.
+    #[must_use]
+    pub(super) fn source(&self, source: &Bytes) -> Bytes {
+        undefined::without(&self.undefined, source)
     }
 
     /// Whether the device is of this site.

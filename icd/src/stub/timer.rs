@@ -38,6 +38,7 @@ pub fn host_ns() -> u64 {
 /// What the wire says.
 pub fn device_and_host(device: &Arc<Device>) -> ClResult<(u64, u64)> {
     let links = SessionLink::open_all(&[device.node()])?;
+    device.ensure_on(&links[0])?;
     let session = links[0].session();
     session.read_clock(next_request);
     let Some(offset) = session.clock_offset() else {

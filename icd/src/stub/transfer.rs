@@ -11,7 +11,7 @@ use bytes::Bytes;
 use causeway_proto::command::{ReadBuffer, WriteBuffer, enqueue::Operation};
 use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
-use cl_headers::types::CL_COMMAND_UNMAP_MEM_OBJECT;
+use cl_headers::types::{CL_COMMAND_SVM_MEMCPY, CL_COMMAND_UNMAP_MEM_OBJECT};
 use smallvec::smallvec;
 
 use super::encoded::Encoded;
@@ -217,10 +217,26 @@ pub(super) fn land(host: Option<&HostRegion>, status: Status, contents: &[u8]) {
 pub fn nothing(
     queue: &Arc<Queue>,
     command: u32,
-    mut wait: Vec<Arc<Event>>,
+    wait: Vec<Arc<Event>>,
     hold: Hold,
     keep: Option<Box<dyn Send>>,
     wants_event: bool,
+) -> ClResult<Arc<Event>> {
+    let finisher = keep.map(|keep| -> Finisher { Box::new(move |_, _| drop(keep)) });
+    nothing_but((queue, command), wait, hold, finisher, wants_event, |_| {})
+}
+
+/// The same; `finisher` runs at its end, `begin` sees its event before anything is sent.
+///
+/// # Errors
+/// As [`Queue::submit`].
+pub(super) fn nothing_but(
+    (queue, command): (&Arc<Queue>, u32),
+    mut wait: Vec<Arc<Event>>,
+    hold: Hold,
+    finisher: Option<Finisher>,
+    visible: bool,
+    begin: impl FnOnce(&Arc<Event>),
 ) -> ClResult<Arc<Event>> {
     if !queue.is_in_order() && wait.is_empty() && !queue.context().is_distributed() {
         // A marker without a wait list would wait for everything before it.
@@ -233,8 +249,39 @@ pub fn nothing(
         command,
         wait,
         hold,
-        finisher: keep.map(|keep| -> Finisher { Box::new(move |_, _| drop(keep)) }),
-        visible: wants_event,
+        finisher,
+        visible,
     };
-    queue.submit(submission, |_| Ok(()))
+    queue.submit(submission, |event| {
+        begin(event);
+        Ok(())
+    })
+}
+
+/// Enqueues a copy within the application's memory, which is made when it is the command's turn. Not for distributed
+/// contexts.
+///
+/// # Errors
+/// As [`Queue::submit`].
+pub fn copy_on_host(
+    queue: &Arc<Queue>,
+    from: HostRegion,
+    to: HostRegion,
+    mut wait: Vec<Arc<Event>>,
+) -> ClResult<Arc<Event>> {
+    let ranges = HostRanges::of_process();
+    for addresses in [from.addresses(), to.addresses()] {
+        let gate = ranges.gate(&addresses, queue, &wait)?;
+        wait.extend(gate);
+    }
+    let writing = HostWrite::new(to.addresses());
+    let begin = writing.beginning();
+    let finisher: Finisher = Box::new(move |status, _| {
+        if !status.is_error() && !to.copy_from(&from) {
+            tracing::error!("a copy of different lengths");
+        }
+        drop(writing);
+    });
+    let what = (queue, CL_COMMAND_SVM_MEMCPY);
+    nothing_but(what, wait, Hold::new(), Some(finisher), true, begin)
 }

@@ -1,4 +1,4 @@
-//! What a command does, before it is known where: buffers instead of ids.
+//! What a command does, before it is known where: buffers and images instead of ids.
 //!
 //! In a context of one site it becomes the wire's operation at once; in a distributed one the
 //! [sequence](super::distributed) decides where it runs and what must move first. Specification: the
@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::{
-    Barrier, CopyBuffer, FillBuffer, Marker, Migrate, enqueue::Operation,
+    Barrier, CopyBuffer, FillBuffer, FillImage, Marker, Migrate, enqueue::Operation,
 };
 use causeway_proto::region::Region;
 
+use super::command_buffer::Replay;
 use super::encoded::Encoded;
 use super::host_ranges::HostWrite;
 use super::kernel::Snapshot;
 use super::{Buffer, Site};
-use crate::coherence::MapKind;
+use crate::coherence::{Access, MapKind};
 use crate::error::ClResult;
 use crate::transport::HostRegion;
 
@@ -44,6 +45,15 @@ pub enum Work {
         /// Which bytes.
         region: Region,
     },
+    /// Fills a box of an image with a colour.
+    FillImage {
+        /// Where.
+        image: Arc<Buffer>,
+        /// As `clEnqueueFillImage` takes it.
+        colour: [u8; 16],
+        /// Which bytes.
+        region: Region,
+    },
     /// `clEnqueueMigrateMemObjects`.
     Migrate {
         /// Which objects.
@@ -63,6 +73,8 @@ pub enum Work {
     Write(Write),
     /// A map (distributed contexts).
     Map(Map),
+    /// A command buffer's commands.
+    Replay(Replay),
 }
 
 /// An operation in the terms of the wire.
@@ -93,11 +105,13 @@ impl OnWire {
                 Operation::NdRange(_)
                 | Operation::CopyBuffer(_)
                 | Operation::FillBuffer(_)
+                | Operation::FillImage(_)
                 | Operation::Migrate(_)
                 | Operation::Marker(_)
                 | Operation::Barrier(_) => true,
                 Operation::WriteBuffer(write) => !write.bulk,
                 Operation::ReadBuffer(_)
+                | Operation::Replay(_)
                 | Operation::SendRegion(_)
                 | Operation::ReceiveRegion(_) => false,
             },
@@ -176,6 +190,15 @@ impl Work {
                 offset: region.offset(),
                 size: region.packed_length(),
             }),
+            Work::FillImage {
+                image,
+                colour,
+                region,
+            } => Operation::FillImage(FillImage {
+                image: image.id_on(site)?.0,
+                region: Some(region.to_wire()),
+                colour: colour.to_vec().into(),
+            }),
             Work::Migrate { buffers, flags } => {
                 let ids = buffers.iter().map(|buffer| Ok(buffer.id_on(site)?.0));
                 Operation::Migrate(Migrate {
@@ -184,10 +207,41 @@ impl Work {
                 })
             }
             Work::Ready(operation) => operation,
+            Work::Replay(replay) => replay.operation(),
             Work::Launch(_) | Work::Read(_) | Work::Write(_) | Work::Map(_) => {
                 unreachable!("of a distributed context, whose sequence sends it")
             }
             Work::Encoded(_) => unreachable!("encoded already, for the one site of its context"),
+        })
+    }
+
+    /// What a command that runs on the node reads and writes, in a context of several sites.
+    ///
+    /// # Errors
+    /// What placing a region in its root buffer says.
+    pub(super) fn accesses(&self) -> ClResult<Vec<Access>> {
+        let of = |buffer: &Arc<Buffer>, region: &Region| -> ClResult<_> {
+            Ok((buffer.root().id(), buffer.in_root(region)?))
+        };
+        Ok(match self {
+            Work::Copy {
+                source,
+                destination,
+            } => {
+                let source = of(&source.0, &source.1)?;
+                Access::copy(source, of(&destination.0, &destination.1)?).to_vec()
+            }
+            Work::Fill { buffer, region, .. }
+            | Work::FillImage {
+                image: buffer,
+                region,
+                ..
+            } => {
+                let (buffer, region) = of(buffer, region)?;
+                vec![Access::fill(buffer, region)]
+            }
+            Work::Replay(replay) => replay.accesses().to_vec(),
+            _ => Vec::new(),
         })
     }
 

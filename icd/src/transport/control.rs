@@ -1,4 +1,5 @@
-//! Talking to a node's supervisor: inventory, status, opening a session. Ordinary gRPC.
+//! Talking to a node's supervisor: inventory, status, opening a session. Ordinary gRPC. How a peer is reached for
+//! that is the same for the device manager (`manager`).
 //!
 //! Every function is a future for a runtime that lives only as long as the conversation; each
 //! conversation uses one socket, which closes with it.
@@ -66,9 +67,18 @@ where
     })?
 }
 
-impl Supervisor {
+/// A peer that speaks gRPC.
+pub(super) struct Reached {
+    pub(super) channel: Channel,
+    pub(super) credentials: Credentials,
+    pub(super) peer: SocketAddr,
+    pub(super) is_secured: bool,
+    pub(super) round_trip: Duration,
+}
+
+impl Reached {
     /// Connects; the peer has not said anything yet when this succeeds.
-    pub(super) async fn reach(server: &ServerSettings) -> Result<Supervisor, WireError> {
+    pub(super) async fn at(server: &ServerSettings) -> Result<Reached, WireError> {
         let address = &server.address;
         let credentials = Credentials::load(server)?;
         let handshake = credentials.handshake(server)?;
@@ -96,22 +106,36 @@ impl Supervisor {
             address: address.to_string(),
             reason: error.to_string(),
         })?;
-        let client = NodeClient::new(channel).max_decoding_message_size(INVENTORY_LIMIT);
-        Ok(Supervisor {
-            client,
+        Ok(Reached {
+            channel,
             credentials,
-            is_secured,
-            address: address.to_string(),
             peer,
+            is_secured,
             round_trip,
         })
     }
+}
 
-    /// The node's devices.
-    pub(super) async fn inventory(&mut self) -> Result<Inventory, WireError> {
+impl Supervisor {
+    /// Connects; the peer has not said anything yet when this succeeds.
+    pub(super) async fn reach(server: &ServerSettings) -> Result<Supervisor, WireError> {
+        let reached = Reached::at(server).await?;
+        let client = NodeClient::new(reached.channel).max_decoding_message_size(INVENTORY_LIMIT);
+        Ok(Supervisor {
+            client,
+            credentials: reached.credentials,
+            is_secured: reached.is_secured,
+            address: server.address.to_string(),
+            peer: reached.peer,
+            round_trip: reached.round_trip,
+        })
+    }
+
+    /// The node's devices; of a managed one those that the credential names.
+    pub(super) async fn inventory(&mut self, credential: Bytes) -> Result<Inventory, WireError> {
         let request = GetInventoryRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
-            ..GetInventoryRequest::default()
+            credential,
         };
         let request = self.credentials.request(request);
         let reply = self.client.get_inventory(request).await;
@@ -138,12 +162,13 @@ impl Supervisor {
     pub(super) async fn open_session(
         &mut self,
         generation: u64,
+        credential: Bytes,
     ) -> Result<OpenSessionReply, WireError> {
         let request = OpenSessionRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
             inventory_generation: generation,
             client: Some(this_process()),
-            credential: Bytes::new(),
+            credential,
         };
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;
@@ -158,30 +183,33 @@ impl Supervisor {
         }
     }
 
-    // A status that the node has sent is a refusal; one that the gRPC machinery made up because it did
-    // not understand the peer has an error of that machinery as its source.
     fn explain(&self, status: &tonic::Status) -> WireError {
-        let address = self.address.clone();
-        let reason = match std::error::Error::source(status) {
-            // HTTP/2's own way of saying so, `INADEQUATE_SECURITY`.
-            Some(_) if status.code() == Code::PermissionDenied && !self.is_secured => {
-                let reason = WANTS_TLS.to_owned();
-                return WireError::Protocol { address, reason };
-            }
-            Some(_) if status.code() == Code::Unavailable || status.code() == Code::Unknown => {
-                let reason = format!("the connection broke: {}", innermost(status));
-                return WireError::Protocol { address, reason };
-            }
-            _ => status.message().to_owned(),
-        };
-        match status.code() {
-            Code::Unimplemented
-            | Code::Internal
-            | Code::Unknown
-            | Code::OutOfRange
-            | Code::DataLoss => WireError::Protocol { address, reason },
-            _ => WireError::Refused { address, reason },
+        explain(status, self.address.clone(), self.is_secured)
+    }
+}
+
+/// A status that the peer has sent is a refusal; one that the gRPC machinery made up because it did not understand
+/// the peer has an error of that machinery as its source.
+pub(super) fn explain(status: &tonic::Status, address: String, is_secured: bool) -> WireError {
+    let reason = match std::error::Error::source(status) {
+        // HTTP/2's own way of saying so, `INADEQUATE_SECURITY`.
+        Some(_) if status.code() == Code::PermissionDenied && !is_secured => {
+            let reason = WANTS_TLS.to_owned();
+            return WireError::Protocol { address, reason };
         }
+        Some(_) if status.code() == Code::Unavailable || status.code() == Code::Unknown => {
+            let reason = format!("the connection broke: {}", innermost(status));
+            return WireError::Protocol { address, reason };
+        }
+        _ => status.message().to_owned(),
+    };
+    match status.code() {
+        Code::Unimplemented
+        | Code::Internal
+        | Code::Unknown
+        | Code::OutOfRange
+        | Code::DataLoss => WireError::Protocol { address, reason },
+        _ => WireError::Refused { address, reason },
     }
 }
 
@@ -232,7 +260,9 @@ fn innermost(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-fn this_process() -> Client {
+/// What this process says of itself, for people.
+#[must_use]
+pub fn this_process() -> Client {
     let program = std::env::current_exe().ok();
     let program = program
         .as_deref()

@@ -150,7 +150,7 @@ impl Core {
     /// Hands on what a batch brought. Empties it, so that its vectors can be used again.
     ///
     /// # Errors
-    /// Why no worker of ours can have sent it.
+    /// Why the session is over: no worker of ours can have sent it, or the worker says so.
     pub(super) fn handle_batch(&self, batch: &mut EventBatch) -> Result<(), String> {
         if batch.applied > self.outbox.last() {
             return Err(format!(
@@ -184,7 +184,10 @@ impl Core {
         }
         self.applied.fetch_max(batch.applied, Ordering::Relaxed);
         batch.applied = 0;
-        Ok(())
+        match std::mem::take(&mut batch.farewell) {
+            none if none.is_empty() => Ok(()),
+            farewell => Err(farewell),
+        }
     }
 
     /// Waits until `condition` holds, which `awaits` makes true. The caller holds no lock that the upper
@@ -236,15 +239,21 @@ impl Core {
 
     /// Ends the session; the first reason counts. Does not wait and calls nobody.
     pub(super) fn fail(&self, reason: String) {
+        self.fail_first(reason);
+    }
+
+    /// The same; says whether this reason is the first.
+    pub(super) fn fail_first(&self, reason: String) -> bool {
         let error = WireError::Lost {
             address: self.address.clone(),
             reason,
         };
         if self.failure.set(error).is_err() {
-            return;
+            return false;
         }
         self.failed.store(true, Ordering::SeqCst);
         self.shut_down();
+        true
     }
 
     /// Ends the session if the calling thread panics before it is dropped: a session with a thread

@@ -1,6 +1,10 @@
 //! The end of the process: what is queued goes out if it can soon; nothing waits for more.
+//!
+//! What the application has registered for its end (`atexit`, destructors) may use OpenCL still. So what ends sessions
+//! comes last, with the library's own destructors.
 
-use std::sync::{Arc, Once, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -12,10 +16,18 @@ use super::fork;
 const LIMIT: Duration = Duration::from_secs(1);
 
 static SESSIONS: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
+static AT_EXIT: Once = Once::new();
+static LAST: OnceLock<fn()> = OnceLock::new();
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Has `last` called at the process's very end. The first one counts. It is called in forked children as well, which
+/// end, too.
+pub fn at_end(last: fn()) {
+    let _ = LAST.set(last);
+}
 
 /// Remembers a session for the process's end.
 pub(super) fn register(core: &Arc<Core>) {
-    static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(super::sys::flush_at_exit);
     let mut sessions = SESSIONS.lock();
     sessions.retain(|session| session.strong_count() > 0);
@@ -25,6 +37,23 @@ pub(super) fn register(core: &Arc<Core>) {
 /// Writes out what the process's live sessions still have queued. At most one second in all; does
 /// nothing in a forked child. No thread is waited for. The first session registers it with `atexit`.
 pub fn at_exit_flush() {
+    flush();
+}
+
+/// Behind all that the application had registered: what that has queued, and what was given to [`at_end`].
+pub(super) fn end() {
+    let Some(last) = LAST.get() else { return };
+    flush();
+    IS_ENDING.store(true, Ordering::Relaxed);
+    last();
+}
+
+/// Whether what was given to [`at_end`] has been called: sessions may end by it, which is no news.
+pub fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::Relaxed)
+}
+
+fn flush() {
     if fork::is_child() {
         return;
     }

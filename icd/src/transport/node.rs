@@ -1,9 +1,10 @@
 //! A configured daemon: where it is, what it has, and the process's session on it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use causeway_lane::Place;
 use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply};
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -13,6 +14,7 @@ use parking_lot::Mutex;
 
 use super::bulk::Wishes;
 use super::control::{self, Supervisor};
+use super::discover::Target;
 use super::fork;
 use super::gauge::Gauge;
 use super::pulse::Rhythm;
@@ -30,6 +32,9 @@ pub const DISCONNECTED: &str = "the program has disconnected the server";
 /// every device that was told still means the same; otherwise no session is opened now.
 pub type ChangeListener = Box<dyn Fn(&Arc<Inventory>) -> bool + Send + Sync>;
 
+/// Hears that a session on the node is lost. It waits for nobody.
+pub type LossListener = Box<dyn Fn() + Send + Sync>;
+
 /// One configured daemon.
 pub struct Node {
     settings: ServerSettings,
@@ -38,8 +43,13 @@ pub struct Node {
     disconnected: AtomicBool,
     // Held while a session is opened, so that two contexts do not open two.
     session: Mutex<Option<Arc<Session>>>,
+    // Lost, and in use no more when the node was asked again: why it was lost may become known later still.
+    past: Mutex<Weak<Session>>,
     gauge: Arc<Gauge>,
     changed: OnceLock<ChangeListener>,
+    loss: OnceLock<LossListener>,
+    // The signed lease on its devices; a renewed one replaces it.
+    credential: Mutex<Bytes>,
 }
 
 /// What the wish for a session has brought.
@@ -68,8 +78,11 @@ impl Node {
             available: AtomicBool::new(false),
             disconnected: AtomicBool::new(false),
             session: Mutex::new(None),
+            past: Mutex::default(),
             gauge: Arc::default(),
             changed: OnceLock::new(),
+            loss: OnceLock::new(),
+            credential: Mutex::default(),
         }
     }
 
@@ -193,15 +206,19 @@ impl Node {
     fn ask_for_session(&self) -> Result<Asked, WireError> {
         let generation = self.inventory().map_or(0, |inventory| inventory.generation);
         let server = self.settings.clone();
+        let credential = self.credential.lock().clone();
         let gauge = Arc::clone(&self.gauge);
         let asked = control::converse(move || async move {
             control::within(OPEN_LIMIT, &server.address, async {
                 let mut supervisor = Supervisor::reach(&server).await?;
                 gauge.note_round_trip(supervisor.round_trip);
-                match supervisor.open_session(generation).await {
+                match supervisor
+                    .open_session(generation, credential.clone())
+                    .await
+                {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
                     Err(refused @ WireError::Refused { .. }) => {
-                        let inventory = supervisor.inventory().await?;
+                        let inventory = supervisor.inventory(credential).await?;
                         if inventory.generation == generation {
                             return Err(refused);
                         }
@@ -239,10 +256,33 @@ impl Node {
 
     /// Ends the session, as a loss would, and opens none until [`Node::connect`].
     pub fn disconnect(&self) {
+        self.disconnect_because(DISCONNECTED);
+    }
+
+    /// The same, for another reason, which the session's loss tells. Of a session that is lost already, it is told now.
+    pub fn disconnect_because(&self, reason: &str) {
         self.disconnected.store(true, Ordering::Release);
         self.gauge.forget();
-        if let Some(session) = self.session.lock().take() {
-            session.close(DISCONNECTED);
+        let session = self.session.lock().take();
+        if let Some(session) = session.or_else(|| self.past.lock().upgrade())
+            && !session.close(reason)
+            && reason != DISCONNECTED
+        {
+            session.explain(reason);
+        }
+    }
+
+    /// What to show it from now on: a signed lease on its devices.
+    pub fn set_credential(&self, credential: Bytes) {
+        *self.credential.lock() = credential;
+    }
+
+    /// How to ask it.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        Target {
+            server: self.settings.clone(),
+            credential: self.credential.lock().clone(),
         }
     }
 
@@ -262,6 +302,18 @@ impl Node {
         let _ = self.changed.set(listener);
     }
 
+    /// Who hears of sessions that are lost, by [`Node::lost`]. The first counts.
+    pub fn on_loss(&self, listener: LossListener) {
+        let _ = self.loss.set(listener);
+    }
+
+    /// A session on it is lost, and those who used it have been told.
+    pub fn lost(&self) {
+        if let Some(listener) = self.loss.get() {
+            listener();
+        }
+    }
+
     /// Takes what the node has just said about itself, unless a session runs on what it said before.
     /// `apply` runs before another session can be opened. Says whether it was taken.
     pub fn renew(&self, inventory: &Arc<Inventory>, apply: impl FnOnce()) -> bool {
@@ -275,7 +327,9 @@ impl Node {
         {
             return false;
         }
-        *session = None;
+        if let Some(lost) = session.take() {
+            *self.past.lock() = Arc::downgrade(&lost);
+        }
         self.set_inventory(Arc::clone(inventory));
         apply();
         true

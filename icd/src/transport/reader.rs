@@ -323,7 +323,7 @@ impl Decoder {
     /// Decodes one batch and hands it on.
     ///
     /// # Errors
-    /// Why the peer is no worker of ours.
+    /// Why the session is over; see [`Core::handle_batch`].
     pub(super) fn handle(&mut self, core: &Core, bytes: impl bytes::Buf) -> Result<(), String> {
         self.batch
             .merge(bytes)

@@ -14,7 +14,8 @@ use tonic::metadata::MetadataValue;
 use super::socket::plain;
 use crate::config::ServerSettings;
 
-/// See the module.
+/// See the module. Both print themselves without what is secret.
+#[derive(Debug)]
 pub(super) struct Credentials {
     tls: Option<ClientTls>,
     token: Option<Token>,
@@ -39,9 +40,9 @@ impl Credentials {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`WireError::Unreachable`]: nothing has been said to the node.
+    /// [`WireError::Credentials`]: nothing has been said to the node.
     pub(super) fn load(server: &ServerSettings) -> Result<Credentials, WireError> {
-        read(server).map_err(|error| WireError::Unreachable {
+        read(server).map_err(|error| WireError::Credentials {
             address: server.address.to_string(),
             reason: error.to_string(),
         })

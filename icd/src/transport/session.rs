@@ -59,6 +59,10 @@ pub trait SessionEvents: Send + Sync {
     /// The session is lost: nothing will complete any more, nothing touches the application's memory
     /// any more. Once. A [`Session::send`] that races with this may still return `Ok`.
     fn lost(&self, error: &WireError);
+    /// Why it was lost, which has become known later.
+    fn explained(&self, reason: &str) {
+        let _ = reason;
+    }
 }
 
 /// Where a session's node is, for other nodes.
@@ -446,10 +450,16 @@ impl Session {
         &self.clock
     }
 
-    /// Ends it as a loss would, for this reason.
-    pub(super) fn close(&self, reason: &str) {
-        if !fork::is_child() {
-            self.core.fail(reason.to_owned());
+    /// Ends it as a loss would, for this reason. False: it is lost already, for another.
+    pub(super) fn close(&self, reason: &str) -> bool {
+        fork::is_child() || self.core.fail_first(reason.to_owned())
+    }
+
+    /// Tells why it was lost, which has become known later; unless the node has said the same.
+    pub(super) fn explain(&self, reason: &str) {
+        let said = self.core.failure().map(WireError::to_string);
+        if !said.is_some_and(|said| said.contains(reason)) {
+            self.core.events.explained(reason);
         }
     }
 

@@ -1,5 +1,5 @@
 //! The few calls into the system that no safe wrapper offers: a page that `fork` wipes,
-//! `SO_PRIORITY`, `atexit`.
+//! `SO_PRIORITY`, `atexit`, the library's destructor.
 //!
 //! What it is not: a place for memory of the application (that is `bulk/memory.rs`). Invariant: every
 //! pointer given to the system here is to a local of ours or to a page that is never unmapped.
@@ -68,6 +68,18 @@ pub(super) fn flush_at_exit() {
         libc::atexit(flush);
     }
 }
+
+extern "C" fn end() {
+    super::exit::end();
+}
+
+// The system calls what is listed here when the process exits: after the functions of `atexit` and the destructors
+// of C++ objects, whenever those were registered, and never earlier, for the library is not unloaded. It is called
+// with nothing locked, and may start threads.
+// SAFETY: the section is a list of such functions, and this one does not unwind: nothing in it panics.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
 
 #[cfg(test)]
 mod tests {

@@ -45,7 +45,7 @@ use tonic::{Request, Response, Status};
 use self::upper::Upper;
 
 /// No step of a test takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the fake does wrong by itself.
 #[derive(Clone, Debug)]
@@ -446,6 +446,7 @@ fn device() -> Device {
             answer(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, queues),
             answer(CL_DEVICE_MAX_MEM_ALLOC_SIZE, 1 << 30),
         ],
+        ..Device::default()
     }
 }
 

@@ -12,6 +12,7 @@
 
 use std::ffi::CStr;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub use cl_headers::server::*;
 pub use crate::opencl::*;
 
 /// No step of a test takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 // ---- daemons -----------------------------------------------------------------
 
@@ -63,6 +64,11 @@ impl Daemon {
         )
     }
 
+    /// At an address, with more arguments.
+    pub fn start_flagged(listen: &str, settings: &str, flags: &[String]) -> Daemon {
+        Daemon::start_with(listen, settings, &[], &texts(flags))
+    }
+
     fn start_with(
         listen: &str,
         settings: &str,
@@ -80,31 +86,35 @@ impl Daemon {
         std::fs::create_dir(&vendors).expect("made");
         std::fs::write(vendors.join("fake.icd"), format!("{}\n", driver.display()))
             .expect("written");
-        let mut child = Command::new(programs_of(&["causewayd"]).join("causewayd"))
-            .args(["--listen", listen])
-            .args(flags)
-            .env("OCL_ICD_VENDORS", &vendors)
-            .env("FAKE_OPENCL_CONFIG", &control)
-            .env("CAUSEWAYD_SANDBOX_READ", folder.path())
-            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
-            .env_remove("OCL_ICD_FILENAMES")
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(folder.path().join("log")).expect("made"))
-            .spawn()
-            .expect("causewayd starts");
-        let address = address_of(&mut child);
+        let (child, address) = run(folder.path(), listen, environment, flags);
         Daemon {
-            address: address.parse().expect("an address"),
             child,
+            address,
             folder,
         }
+    }
+
+    /// Ends it and its workers as a crash would.
+    pub fn crash(&mut self) {
+        self.child.kill().expect("it is there");
+        self.child.wait().expect("its status");
+    }
+
+    /// Starts it again where it was and as who it was, with these arguments.
+    pub fn start_again(&mut self, flags: &[String]) {
+        let listen = self.address.to_string();
+        (self.child, self.address) = run(self.folder.path(), &listen, &[], &texts(flags));
     }
 
     /// The same daemon by its other name.
     pub fn other_address(&self) -> String {
         format!("localhost:{}", self.address.port())
+    }
+
+    /// Stops it, say, or has it go on.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, signal).expect("it is there");
     }
 
     /// Kills it and its workers; its address.
@@ -119,6 +129,36 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A daemon over what is in its folder.
+fn run(
+    folder: &Path,
+    listen: &str,
+    environment: &[(&str, &str)],
+    flags: &[&str],
+) -> (Child, SocketAddr) {
+    let mut child = Command::new(programs_of(&["causewayd"]).join("causewayd"))
+        .args(["--listen", listen])
+        .args(flags)
+        .env("OCL_ICD_VENDORS", folder.join("vendors"))
+        .env("FAKE_OPENCL_CONFIG", folder.join("fake.toml"))
+        .env("CAUSEWAYD_SANDBOX_READ", folder)
+        .env("STATE_DIRECTORY", folder)
+        .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
+        .env_remove("OCL_ICD_FILENAMES")
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(folder.join("log")).expect("made"))
+        .spawn()
+        .expect("causewayd starts");
+    let address = address_of(&mut child);
+    (child, address.parse().expect("an address"))
+}
+
+fn texts(flags: &[String]) -> Vec<&str> {
+    flags.iter().map(String::as_str).collect()
 }
 
 /// Sets what the library reads when it is asked first.

@@ -20,7 +20,7 @@ use crate::nodes::*;
 use crate::opencl::*;
 
 /// For what must come soon.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The nodes are shared, and some tests count what happens there: one at a time.
 static TURN: Mutex<()> = Mutex::new(());

@@ -13,7 +13,7 @@ pub struct CommandBatch {
 pub struct Command {
     #[prost(
         oneof = "command::Kind",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30, 31"
     )]
     pub kind: ::core::option::Option<command::Kind>,
 }
@@ -64,6 +64,20 @@ pub mod command {
         TellEvent(super::TellEvent),
         #[prost(message, tag = "21")]
         DropLink(super::DropLink),
+        #[prost(message, tag = "22")]
+        CreateImage(super::CreateImage),
+        #[prost(message, tag = "23")]
+        CreateSampler(super::CreateSampler),
+        #[prost(message, tag = "24")]
+        CreateSubDevices(super::CreateSubDevices),
+        #[prost(message, tag = "25")]
+        ReleaseSubDevice(super::ReleaseSubDevice),
+        #[prost(message, tag = "26")]
+        CreateSvm(super::CreateSvm),
+        #[prost(message, tag = "30")]
+        CreateCommandBuffer(super::CreateCommandBuffer),
+        #[prost(message, tag = "31")]
+        Record(super::Record),
     }
 }
 /// The client will not name this object again. Work that already names it is not disturbed.
@@ -86,6 +100,37 @@ pub struct CreateContext {
     /// indices in the platform; a context's devices are named by these later
     #[prost(uint32, repeated, tag = "3")]
     pub devices: ::prost::alloc::vec::Vec<u32>,
+}
+/// Divides a device, as clCreateSubDevices does. Its parts are named by indices of their own in its platform, the
+/// consecutive ones from `first`, which no other device has.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateSubDevices {
+    /// 0: no answer wanted; then what cannot be had keeps its index as a failure
+    #[prost(uint64, tag = "1")]
+    pub request: u64,
+    #[prost(uint32, tag = "2")]
+    pub platform: u32,
+    /// a root device or a part of one
+    #[prost(uint32, tag = "3")]
+    pub device: u32,
+    /// a way and its values, without what ends the list
+    #[prost(sint64, repeated, tag = "4")]
+    pub properties: ::prost::alloc::vec::Vec<i64>,
+    #[prost(uint32, tag = "5")]
+    pub first: u32,
+    /// parts that may be made; 0: they are only counted
+    #[prost(uint32, tag = "6")]
+    pub room: u32,
+}
+/// The client will not name this part of a device again.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseSubDevice {
+    #[prost(uint32, tag = "1")]
+    pub platform: u32,
+    #[prost(uint32, tag = "2")]
+    pub device: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -116,6 +161,27 @@ pub struct CreateBuffer {
     #[prost(bytes = "bytes", tag = "5")]
     pub contents: ::prost::bytes::Bytes,
 }
+/// Shared virtual memory: a buffer whose address on the node the client must know, and kernels may follow. Answered with
+/// the address (Answer.value, 8 bytes), behind which it has as many bytes for itself as it was asked for.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateSvm {
+    #[prost(uint64, tag = "1")]
+    pub request: u64,
+    /// named like any memory object; parts of it are sub-buffers
+    #[prost(uint64, tag = "2")]
+    pub buffer: u64,
+    #[prost(uint64, tag = "3")]
+    pub context: u64,
+    /// as of a buffer
+    #[prost(uint64, tag = "4")]
+    pub flags: u64,
+    #[prost(uint64, tag = "5")]
+    pub size: u64,
+    /// of the address, bytes: a power of two
+    #[prost(uint64, tag = "6")]
+    pub alignment: u64,
+}
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateSubBuffer {
@@ -129,6 +195,56 @@ pub struct CreateSubBuffer {
     pub origin: u64,
     #[prost(uint64, tag = "5")]
     pub size: u64,
+}
+/// An image's bytes are its elements row after row and slice after slice, without gaps; regions count in them.
+/// The layers of an array of one-dimensional images are rows, those of two-dimensional ones slices.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateImage {
+    #[prost(uint64, tag = "1")]
+    pub image: u64,
+    #[prost(uint64, tag = "2")]
+    pub context: u64,
+    /// as of a buffer
+    #[prost(uint64, tag = "3")]
+    pub flags: u64,
+    /// CL_MEM_OBJECT_IMAGE\*
+    #[prost(uint32, tag = "4")]
+    pub image_type: u32,
+    #[prost(uint32, tag = "5")]
+    pub channel_order: u32,
+    #[prost(uint32, tag = "6")]
+    pub channel_type: u32,
+    /// elements in a row
+    #[prost(uint64, tag = "7")]
+    pub width: u64,
+    #[prost(uint64, tag = "8")]
+    pub rows: u64,
+    #[prost(uint64, tag = "9")]
+    pub slices: u64,
+    /// whole initial contents when they ride along
+    #[prost(bytes = "bytes", tag = "10")]
+    pub contents: ::prost::bytes::Bytes,
+    /// the buffer or image whose bytes are its own; 0: none
+    #[prost(uint64, tag = "11")]
+    pub parent: u64,
+    /// bytes from row to row in a parent that is a buffer
+    #[prost(uint64, tag = "12")]
+    pub row_pitch: u64,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateSampler {
+    #[prost(uint64, tag = "1")]
+    pub sampler: u64,
+    #[prost(uint64, tag = "2")]
+    pub context: u64,
+    #[prost(bool, tag = "3")]
+    pub normalized_coords: bool,
+    #[prost(uint32, tag = "4")]
+    pub addressing_mode: u32,
+    #[prost(uint32, tag = "5")]
+    pub filter_mode: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -174,7 +290,7 @@ pub struct DeviceBinary {
     pub binary: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BuildProgram {
     #[prost(uint64, tag = "1")]
     pub request: u64,
@@ -190,6 +306,17 @@ pub struct BuildProgram {
     /// the program's text with the client's headers in place; empty: as it was created
     #[prost(bytes = "bytes", tag = "6")]
     pub source: ::prost::bytes::Bytes,
+    /// those set so far, of a program from an intermediate language
+    #[prost(message, repeated, tag = "7")]
+    pub constants: ::prost::alloc::vec::Vec<SpecConstant>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SpecConstant {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -207,6 +334,9 @@ pub struct CompileProgram {
     /// as in BuildProgram
     #[prost(bytes = "bytes", tag = "6")]
     pub source: ::prost::bytes::Bytes,
+    /// as in BuildProgram
+    #[prost(message, repeated, tag = "7")]
+    pub constants: ::prost::alloc::vec::Vec<SpecConstant>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -259,6 +389,46 @@ pub struct SetUserEventStatus {
     pub event: u64,
     #[prost(sint32, tag = "2")]
     pub status: i32,
+}
+/// Commands that are kept, to be enqueued again and again by a Replay.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateCommandBuffer {
+    #[prost(uint64, tag = "1")]
+    pub command_buffer: u64,
+    #[prost(uint64, tag = "2")]
+    pub context: u64,
+}
+/// One more command at the end of a command buffer; the client records nothing after the first Replay.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Record {
+    #[prost(uint64, tag = "1")]
+    pub command_buffer: u64,
+    /// those recorded before, by their places, that it comes after
+    #[prost(uint32, repeated, tag = "2")]
+    pub after: ::prost::alloc::vec::Vec<u32>,
+    #[prost(oneof = "record::Operation", tags = "10, 13, 14, 16, 20")]
+    pub operation: ::core::option::Option<record::Operation>,
+}
+/// Nested message and enum types in `Record`.
+pub mod record {
+    #[allow(clippy::all)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Operation {
+        /// with all arguments; the kernel's own launches know nothing of it
+        #[prost(message, tag = "10")]
+        NdRange(super::NdRange),
+        #[prost(message, tag = "13")]
+        CopyBuffer(super::CopyBuffer),
+        #[prost(message, tag = "14")]
+        FillBuffer(super::FillBuffer),
+        /// touches nothing
+        #[prost(message, tag = "16")]
+        Marker(super::Marker),
+        #[prost(message, tag = "20")]
+        FillImage(super::FillImage),
+    }
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -353,7 +523,7 @@ pub struct Enqueue {
     pub unseen: bool,
     #[prost(
         oneof = "enqueue::Operation",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30"
     )]
     pub operation: ::core::option::Option<enqueue::Operation>,
 }
@@ -384,7 +554,19 @@ pub mod enqueue {
         SendRegion(super::SendRegion),
         #[prost(message, tag = "19")]
         ReceiveRegion(super::ReceiveRegion),
+        #[prost(message, tag = "20")]
+        FillImage(super::FillImage),
+        #[prost(message, tag = "30")]
+        Replay(super::Replay),
     }
+}
+/// Everything that was recorded, as one command: what was recorded after nothing comes after `wait`, and the event
+/// ends with the last of them.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Replay {
+    #[prost(uint64, tag = "1")]
+    pub command_buffer: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -403,13 +585,23 @@ pub struct NdRange {
     /// empty: NULL
     #[prost(uint64, repeated, tag = "5")]
     pub local: ::prost::alloc::vec::Vec<u64>,
+    /// absent: as for the launch before
+    #[prost(message, optional, tag = "6")]
+    pub reaches: ::core::option::Option<SvmPointers>,
+}
+/// The shared virtual memory that a kernel reaches by pointers in memory (CL_KERNEL_EXEC_INFO_SVM_PTRS).
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SvmPointers {
+    #[prost(uint64, repeated, tag = "1")]
+    pub memory: ::prost::alloc::vec::Vec<u64>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KernelArg {
     #[prost(uint32, tag = "1")]
     pub index: u32,
-    #[prost(oneof = "kernel_arg::Value", tags = "2, 3, 4, 5")]
+    #[prost(oneof = "kernel_arg::Value", tags = "2, 3, 4, 5, 6")]
     pub value: ::core::option::Option<kernel_arg::Value>,
 }
 /// Nested message and enum types in `KernelArg`.
@@ -426,9 +618,20 @@ pub mod kernel_arg {
         LocalSize(u64),
         #[prost(uint64, tag = "5")]
         Sampler(u64),
+        #[prost(message, tag = "6")]
+        Svm(super::SvmPointer),
     }
 }
-/// Bytes of a buffer: slices × rows × row_length bytes, starting at offset. rows and slices of 0 mean 1.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SvmPointer {
+    #[prost(uint64, tag = "1")]
+    pub memory: u64,
+    /// in it
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+}
+/// Bytes of a buffer or image: slices × rows × row_length bytes, starting at offset. rows and slices of 0 mean 1.
 /// Packed order (row after row, no gaps) is the order in which they travel.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -474,6 +677,7 @@ pub struct ReadBuffer {
     #[prost(bool, tag = "3")]
     pub bulk: bool,
 }
+/// Between two images: boxes of as many elements, rows and slices. Between an image and a buffer: a run there.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CopyBuffer {
@@ -498,6 +702,17 @@ pub struct FillBuffer {
     pub offset: u64,
     #[prost(uint64, tag = "4")]
     pub size: u64,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FillImage {
+    #[prost(uint64, tag = "1")]
+    pub image: u64,
+    #[prost(message, optional, tag = "2")]
+    pub region: ::core::option::Option<Region>,
+    /// the 16 bytes of clEnqueueFillImage
+    #[prost(bytes = "bytes", tag = "3")]
+    pub colour: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -546,7 +761,7 @@ pub struct Barrier {}
 pub struct Query {
     #[prost(uint64, tag = "1")]
     pub request: u64,
-    #[prost(oneof = "query::Question", tags = "2, 3, 4, 5")]
+    #[prost(oneof = "query::Question", tags = "2, 3, 4, 5, 6")]
     pub question: ::core::option::Option<query::Question>,
 }
 /// Nested message and enum types in `Query`.
@@ -562,6 +777,8 @@ pub mod query {
         KernelWorkGroup(super::KernelWorkGroup),
         #[prost(message, tag = "5")]
         DeviceTimer(super::DeviceTimer),
+        #[prost(message, tag = "6")]
+        KernelSubGroup(super::KernelSubGroup),
     }
 }
 /// Answered at once, with the node's host clock.
@@ -590,6 +807,23 @@ pub struct KernelWorkGroup {
     #[prost(message, repeated, tag = "4")]
     pub args: ::prost::alloc::vec::Vec<KernelArg>,
 }
+/// clGetKernelSubGroupInfo.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KernelSubGroup {
+    #[prost(uint64, tag = "1")]
+    pub kernel: u64,
+    #[prost(uint32, tag = "2")]
+    pub device: u32,
+    #[prost(uint32, tag = "3")]
+    pub name: u32,
+    /// sizes
+    #[prost(uint64, repeated, tag = "4")]
+    pub input: ::prost::alloc::vec::Vec<u64>,
+    /// sizes that the answer may have
+    #[prost(uint32, tag = "5")]
+    pub room: u32,
+}
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeviceTimer {
@@ -616,6 +850,9 @@ pub struct EventBatch {
     pub applied: u64,
     #[prost(message, repeated, tag = "6")]
     pub links: ::prost::alloc::vec::Vec<LinkState>,
+    /// of the last batch: why the node ends the session, for people
+    #[prost(string, tag = "7")]
+    pub farewell: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -650,7 +887,7 @@ pub struct Answer {
     pub status: i32,
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
-    #[prost(oneof = "answer::Body", tags = "4, 5, 6, 7")]
+    #[prost(oneof = "answer::Body", tags = "4, 5, 6, 7, 8")]
     pub body: ::core::option::Option<answer::Body>,
 }
 /// Nested message and enum types in `Answer`.
@@ -663,12 +900,41 @@ pub mod answer {
         Program(super::ProgramAnswer),
         #[prost(message, tag = "5")]
         Binaries(super::BinariesAnswer),
-        /// an info answer
+        /// an info answer; a number, little-endian
         #[prost(bytes, tag = "6")]
         Value(::prost::bytes::Bytes),
         #[prost(message, tag = "7")]
         Timer(super::TimerAnswer),
+        #[prost(message, tag = "8")]
+        SubDevices(super::SubDevicesAnswer),
     }
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SubDevicesAnswer {
+    #[prost(uint32, tag = "1")]
+    pub count: u32,
+    /// those made, in the order of their indices
+    #[prost(message, repeated, tag = "2")]
+    pub devices: ::prost::alloc::vec::Vec<SubDevice>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SubDevice {
+    /// what clGetDeviceInfo gives otherwise than for the device divided
+    #[prost(message, repeated, tag = "1")]
+    pub differing: ::prost::alloc::vec::Vec<DeviceInfo>,
+}
+/// What clGetDeviceInfo gave for one name: the bytes, or the error code.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceInfo {
+    #[prost(uint32, tag = "1")]
+    pub name: u32,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: ::prost::bytes::Bytes,
+    #[prost(sint32, tag = "3")]
+    pub status: i32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -807,6 +1073,7 @@ pub enum ObjectKind {
     Kernel = 5,
     Event = 6,
     Sampler = 7,
+    CommandBuffer = 8,
 }
 impl ObjectKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -823,6 +1090,7 @@ impl ObjectKind {
             Self::Kernel => "OBJECT_KIND_KERNEL",
             Self::Event => "OBJECT_KIND_EVENT",
             Self::Sampler => "OBJECT_KIND_SAMPLER",
+            Self::CommandBuffer => "OBJECT_KIND_COMMAND_BUFFER",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -836,6 +1104,7 @@ impl ObjectKind {
             "OBJECT_KIND_KERNEL" => Some(Self::Kernel),
             "OBJECT_KIND_EVENT" => Some(Self::Event),
             "OBJECT_KIND_SAMPLER" => Some(Self::Sampler),
+            "OBJECT_KIND_COMMAND_BUFFER" => Some(Self::CommandBuffer),
             _ => None,
         }
     }

@@ -51,6 +51,26 @@ pub struct Platform {
 pub struct Device {
     #[prost(message, repeated, tag = "1")]
     pub info: ::prost::alloc::vec::Vec<InfoAnswer>,
+    #[prost(message, repeated, tag = "2")]
+    pub image_formats: ::prost::alloc::vec::Vec<ImageFormats>,
+}
+/// What clGetSupportedImageFormats gave for some uses of images, in its order.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ImageFormats {
+    #[prost(message, repeated, tag = "1")]
+    pub uses: ::prost::alloc::vec::Vec<ImageUse>,
+    /// channel order, channel type, …
+    #[prost(uint32, repeated, tag = "2")]
+    pub formats: ::prost::alloc::vec::Vec<u32>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImageUse {
+    #[prost(uint64, tag = "1")]
+    pub flags: u64,
+    #[prost(uint32, tag = "2")]
+    pub image_type: u32,
 }
 /// What clGet\*Info gave for one name: the bytes, or the error code.
 #[allow(clippy::all)]

@@ -127,7 +127,7 @@ pub struct LeaseSessions {
 }
 /// Said at the interval that Welcome names. Totals since the daemon started.
 #[allow(clippy::all)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Heartbeat {
     /// moved over bulk connections, both ways
     #[prost(uint64, tag = "1")]
@@ -140,6 +140,23 @@ pub struct Heartbeat {
     /// from 1; the answering Alive has it too
     #[prost(uint64, tag = "4")]
     pub number: u64,
+    /// all that have a place on the node
+    #[prost(message, repeated, tag = "5")]
+    pub leases: ::prost::alloc::vec::Vec<LeaseLoad>,
+}
+/// What the sessions of a lease have used on one node since it was granted.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaseLoad {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub lease_id: ::prost::bytes::Bytes,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "3")]
+    pub commands: u64,
+    /// now
+    #[prost(uint32, tag = "4")]
+    pub sessions: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -273,9 +290,11 @@ pub struct RequestDevices {
     /// set the devices aside for a few seconds only; see Confirm
     #[prost(bool, tag = "7")]
     pub reserve: bool,
-    /// from Position: the client is back; empty: a new request
+    /// 16 random bytes of the client's, by which it can come back; empty: the
     #[prost(bytes = "bytes", tag = "8")]
     pub lease_id: ::prost::bytes::Bytes,
+    /// manager makes them
+    ///
     /// tell also what becomes of the lease
     #[prost(bool, tag = "9")]
     pub follow: bool,
@@ -314,6 +333,9 @@ pub struct Position {
     /// 16 random bytes: of the request, and then of its lease
     #[prost(bytes = "bytes", tag = "3")]
     pub lease_id: ::prost::bytes::Bytes,
+    /// for people: what is not there, free or not; empty: others come first
+    #[prost(string, tag = "4")]
+    pub lack: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -349,6 +371,9 @@ pub struct NodeShare {
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "4")]
     pub units: ::prost::alloc::vec::Vec<Unit>,
+    /// of each unit its device's name, "" while the node is not connected
+    #[prost(string, repeated, tag = "5")]
+    pub devices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// It is over, by the holder's wish or not.
 #[allow(clippy::all)]
@@ -366,6 +391,31 @@ pub struct Refused {
     /// for people: what to do
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Considered {
+    #[prost(oneof = "considered::Outcome", tags = "1, 2")]
+    pub outcome: ::core::option::Option<considered::Outcome>,
+}
+/// Nested message and enum types in `Considered`.
+pub mod considered {
+    #[allow(clippy::all)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "1")]
+        Fitting(super::Fitting),
+        #[prost(message, tag = "2")]
+        Refused(super::Refused),
+    }
+}
+/// It would be granted.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Fitting {
+    /// for example
+    #[prost(message, repeated, tag = "1")]
+    pub nodes: ::prost::alloc::vec::Vec<NodeShare>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -453,6 +503,42 @@ pub struct LeaseInfo {
     /// as it said of itself
     #[prost(message, optional, tag = "7")]
     pub client: ::core::option::Option<crate::control::Client>,
+    /// moved, on all its nodes, as of their last heartbeats
+    #[prost(uint64, tag = "8")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "9")]
+    pub commands: u64,
+    /// now
+    #[prost(uint32, tag = "10")]
+    pub sessions: u32,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListKindsRequest {}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KindList {
+    #[prost(message, repeated, tag = "1")]
+    pub kinds: ::prost::alloc::vec::Vec<DeviceKind>,
+}
+/// Devices that answer alike to what is shown here. A share counts as one.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceKind {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// "GPU", "CPU", …
+    #[prost(string, tag = "2")]
+    pub r#type: ::prost::alloc::string::String,
+    /// bytes of one
+    #[prost(uint64, tag = "3")]
+    pub memory: u64,
+    /// on connected nodes
+    #[prost(uint32, tag = "4")]
+    pub count: u32,
+    /// of them, on nodes that are not being drained
+    #[prost(uint32, tag = "5")]
+    pub free: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -484,6 +570,37 @@ pub struct WaitingRequest {
     pub priority: i32,
     #[prost(message, optional, tag = "7")]
     pub client: ::core::option::Option<crate::control::Client>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetManagerRequest {}
+/// The manager, and as whom it knows the caller.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ManagerInfo {
+    #[prost(uint32, tag = "1")]
+    pub wire_version: u32,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    /// its host's clock
+    #[prost(uint64, tag = "3")]
+    pub unix_ms: u64,
+    #[prost(uint64, tag = "4")]
+    pub uptime_ms: u64,
+    /// otherwise it believes every name, and everyone administrates
+    #[prost(bool, tag = "5")]
+    pub authenticates: bool,
+    #[prost(string, tag = "6")]
+    pub user: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "7")]
+    pub groups: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "8")]
+    pub admin: bool,
+    #[prost(bool, tag = "9")]
+    pub node: bool,
+    /// when what the caller has shown counts no more; 0: never
+    #[prost(uint64, tag = "10")]
+    pub expires_unix_ms: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -551,6 +668,19 @@ pub struct DrainNodeRequest {
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainNodeReply {}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveNodeRequest {
+    /// as in DrainNodeRequest
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// and end the leases that it may be serving yet
+    #[prost(bool, tag = "2")]
+    pub force: bool,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveNodeReply {}
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RevokeLeaseRequest {
@@ -661,6 +791,38 @@ pub struct ListQuotasRequest {}
 pub struct QuotaList {
     #[prost(message, repeated, tag = "1")]
     pub quotas: ::prost::alloc::vec::Vec<Quota>,
+    /// in which device_seconds are counted
+    #[prost(uint64, tag = "2")]
+    pub window_seconds: u64,
+    /// by user and group, who has or had something
+    #[prost(message, repeated, tag = "3")]
+    pub uses: ::prost::alloc::vec::Vec<QuotaUse>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuotaUse {
+    /// now
+    #[prost(uint32, tag = "3")]
+    pub devices: u32,
+    /// bytes, now
+    #[prost(uint64, tag = "4")]
+    pub memory: u64,
+    /// in the window, with all that running leases may come to
+    #[prost(uint64, tag = "5")]
+    pub device_seconds: u64,
+    #[prost(oneof = "quota_use::Who", tags = "1, 2")]
+    pub who: ::core::option::Option<quota_use::Who>,
+}
+/// Nested message and enum types in `QuotaUse`.
+pub mod quota_use {
+    #[allow(clippy::all)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Who {
+        #[prost(string, tag = "1")]
+        User(::prost::alloc::string::String),
+        #[prost(string, tag = "2")]
+        Group(::prost::alloc::string::String),
+    }
 }
 /// What is 0 or absent has no limit.
 #[allow(clippy::all)]
@@ -1259,6 +1421,28 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "Request"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// What a request would get if it were made now. Takes nothing, and promises nothing.
+        pub async fn consider(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RequestDevices>,
+        ) -> std::result::Result<tonic::Response<super::Considered>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.manager.v1.Leases/Consider",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.manager.v1.Leases", "Consider"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Turns a reservation into a lease.
         pub async fn confirm(
             &mut self,
@@ -1372,6 +1556,28 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "ListQueue"));
             self.inner.unary(req, path, codec).await
         }
+        /// For everyone: the kinds of devices that nodes have, and nothing of where they are or who has them.
+        pub async fn list_kinds(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListKindsRequest>,
+        ) -> std::result::Result<tonic::Response<super::KindList>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.manager.v1.Leases/ListKinds",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.manager.v1.Leases", "ListKinds"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1399,6 +1605,11 @@ pub mod leases_server {
             &self,
             request: tonic::Request<super::RequestDevices>,
         ) -> std::result::Result<tonic::Response<Self::RequestStream>, tonic::Status>;
+        /// What a request would get if it were made now. Takes nothing, and promises nothing.
+        async fn consider(
+            &self,
+            request: tonic::Request<super::RequestDevices>,
+        ) -> std::result::Result<tonic::Response<super::Considered>, tonic::Status>;
         /// Turns a reservation into a lease.
         async fn confirm(
             &self,
@@ -1427,6 +1638,11 @@ pub mod leases_server {
             &self,
             request: tonic::Request<super::ListQueueRequest>,
         ) -> std::result::Result<tonic::Response<super::QueueList>, tonic::Status>;
+        /// For everyone: the kinds of devices that nodes have, and nothing of where they are or who has them.
+        async fn list_kinds(
+            &self,
+            request: tonic::Request<super::ListKindsRequest>,
+        ) -> std::result::Result<tonic::Response<super::KindList>, tonic::Status>;
     }
     /// What programs and tools do with leases. A user reaches his own only.
     #[derive(Debug)]
@@ -1547,6 +1763,49 @@ pub mod leases_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/causeway.manager.v1.Leases/Consider" => {
+                    #[allow(non_camel_case_types)]
+                    struct ConsiderSvc<T: Leases>(pub Arc<T>);
+                    impl<T: Leases> tonic::server::UnaryService<super::RequestDevices>
+                    for ConsiderSvc<T> {
+                        type Response = super::Considered;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RequestDevices>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Leases>::consider(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ConsiderSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)
@@ -1768,6 +2027,49 @@ pub mod leases_server {
                     };
                     Box::pin(fut)
                 }
+                "/causeway.manager.v1.Leases/ListKinds" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListKindsSvc<T: Leases>(pub Arc<T>);
+                    impl<T: Leases> tonic::server::UnaryService<super::ListKindsRequest>
+                    for ListKindsSvc<T> {
+                        type Response = super::KindList;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListKindsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Leases>::list_kinds(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListKindsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 _ => {
                     Box::pin(async move {
                         let mut response = http::Response::new(
@@ -1900,6 +2202,28 @@ pub mod admin_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
+        /// For everyone.
+        pub async fn get_manager(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetManagerRequest>,
+        ) -> std::result::Result<tonic::Response<super::ManagerInfo>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.manager.v1.Admin/GetManager",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.manager.v1.Admin", "GetManager"));
+            self.inner.unary(req, path, codec).await
+        }
         /// For everyone where the policy shows all.
         pub async fn list_nodes(
             &mut self,
@@ -1941,6 +2265,31 @@ pub mod admin_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "DrainNode"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forgets a node that is not connected. If it comes back it is a new one.
+        pub async fn remove_node(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveNodeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveNodeReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.manager.v1.Admin/RemoveNode",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.manager.v1.Admin", "RemoveNode"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn revoke_lease(
@@ -2104,6 +2453,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "RevokeToken"));
             self.inner.unary(req, path, codec).await
         }
+        /// Users are shown what concerns them, and their own use.
         pub async fn list_quotas(
             &mut self,
             request: impl tonic::IntoRequest<super::ListQuotasRequest>,
@@ -2187,6 +2537,11 @@ pub mod admin_server {
     /// Generated trait containing gRPC methods that should be implemented for use with AdminServer.
     #[async_trait]
     pub trait Admin: std::marker::Send + std::marker::Sync + 'static {
+        /// For everyone.
+        async fn get_manager(
+            &self,
+            request: tonic::Request<super::GetManagerRequest>,
+        ) -> std::result::Result<tonic::Response<super::ManagerInfo>, tonic::Status>;
         /// For everyone where the policy shows all.
         async fn list_nodes(
             &self,
@@ -2196,6 +2551,11 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::DrainNodeRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainNodeReply>, tonic::Status>;
+        /// Forgets a node that is not connected. If it comes back it is a new one.
+        async fn remove_node(
+            &self,
+            request: tonic::Request<super::RemoveNodeRequest>,
+        ) -> std::result::Result<tonic::Response<super::RemoveNodeReply>, tonic::Status>;
         async fn revoke_lease(
             &self,
             request: tonic::Request<super::RevokeLeaseRequest>,
@@ -2235,6 +2595,7 @@ pub mod admin_server {
             tonic::Response<super::RevokeTokenReply>,
             tonic::Status,
         >;
+        /// Users are shown what concerns them, and their own use.
         async fn list_quotas(
             &self,
             request: tonic::Request<super::ListQuotasRequest>,
@@ -2333,6 +2694,49 @@ pub mod admin_server {
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
+                "/causeway.manager.v1.Admin/GetManager" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetManagerSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::GetManagerRequest>
+                    for GetManagerSvc<T> {
+                        type Response = super::ManagerInfo;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetManagerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::get_manager(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetManagerSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/causeway.manager.v1.Admin/ListNodes" => {
                     #[allow(non_camel_case_types)]
                     struct ListNodesSvc<T: Admin>(pub Arc<T>);
@@ -2404,6 +2808,49 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainNodeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/causeway.manager.v1.Admin/RemoveNode" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveNodeSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::RemoveNodeRequest>
+                    for RemoveNodeSvc<T> {
+                        type Response = super::RemoveNodeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveNodeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_node(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveNodeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -18,6 +18,7 @@ pub mod property;
 mod tests;
 
 pub use matching::answer_of;
+pub use parse::number;
 pub use property::{Kind, Property};
 
 /// Kinds of devices in one request.
@@ -32,8 +33,11 @@ pub const MAX_CONDITIONS: usize = 64;
 /// Bytes of one value that is text.
 pub const MAX_TEXT: usize = 1 << 10;
 
-/// Bytes of a request in its one-line form.
+/// Bytes of a request in its one-line form, as it is kept: longer than it was asked with, because names are spelled out.
 pub const MAX_LINE: usize = 64 << 10;
+
+/// Bytes of a line that somebody asks with: a manager keeps it for as long as the request waits.
+pub const MAX_ASKED: usize = 4 << 10;
 
 /// Devices that belong together: all of them are given, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -170,6 +174,15 @@ impl DeviceRequest {
         let all = wanted.iter().map(|of| of.count as usize).sum();
         limited("devices", all, MAX_COUNT as usize)?;
         Ok(Self { wanted, placement })
+    }
+
+    /// What somebody asks for with this line.
+    ///
+    /// # Errors
+    /// [`RequestError`]; [`RequestError::TooMany`] for a line of more than [`MAX_ASKED`] bytes.
+    pub fn asked(line: &str) -> Result<Self, RequestError> {
+        limited("bytes", line.len(), MAX_ASKED)?;
+        line.parse()
     }
 
     /// The kinds of devices.

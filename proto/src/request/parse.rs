@@ -164,8 +164,9 @@ pub(super) fn value(
     })
 }
 
-/// A number in decimal or hexadecimal, in units of 2^10, 2^20, 2^30 or 2^40 where it says so.
-fn number(text: &str) -> Option<u64> {
+/// A number in decimal or hexadecimal, in units of 2^10, 2^20, 2^30 or 2^40 where it says so: `8GiB`.
+#[must_use]
+pub fn number(text: &str) -> Option<u64> {
     if let Some(digits) = text.strip_prefix("0x") {
         return digits
             .bytes()

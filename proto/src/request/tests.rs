@@ -113,6 +113,24 @@ fn what_is_no_request_is_refused_with_its_reason() {
 }
 
 #[test]
+fn a_line_that_was_asked_with_can_be_kept() {
+    // Of all that is written short, this is printed longest.
+    let conditions = (1..MAX_ASKED / 10).map(|n| match n % 60 {
+        0 => ";TYPE=0x1f",
+        _ => ",TYPE=0x1f",
+    });
+    let line = format!("1{}", conditions.collect::<String>());
+    let kept = DeviceRequest::asked(&line).unwrap();
+    assert!(kept.to_string().len() > MAX_ASKED);
+    assert_eq!(kept.to_string().parse(), Ok(kept));
+    let long = format!("1, NAME=\"{}\"", "a".repeat(MAX_ASKED));
+    assert!(matches!(
+        DeviceRequest::asked(&long),
+        Err(RequestError::TooMany { what: "bytes", .. })
+    ));
+}
+
+#[test]
 fn conditions_hold_against_the_bytes_of_answers() {
     let gpu = gpu();
     for (condition, holds) in [

@@ -8,8 +8,8 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use opencl_sys::{CL_MAP_READ, CL_MAP_WRITE, cl_event};
 
-use super::Queue;
 use super::rect::bounded;
+use super::{INVALID_VALUE, Queue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::library::{check, cl};
@@ -29,7 +29,8 @@ impl Queue {
     /// Maps bytes of a buffer. The pointer may be used once the event has ended, until the unmapping.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` when the range leaves the buffer.
+    /// What the driver says; `CL_INVALID_VALUE` when the range leaves the buffer, or it is an image, which a driver maps
+    /// with pitches of its own.
     pub(crate) fn map(
         &self,
         buffer: &Buffer,
@@ -38,6 +39,9 @@ impl Queue {
         wait: &WaitList<'_>,
     ) -> Result<(Event, *mut u8), Status> {
         bounded(buffer, range)?;
+        if buffer.raster().is_some() {
+            return Err(INVALID_VALUE);
+        }
         let length = range.end() - range.offset();
         self.map_range(
             buffer,

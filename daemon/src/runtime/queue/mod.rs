@@ -1,12 +1,15 @@
 //! Command queues and everything that is enqueued.
 //!
 //! - `transfer`: between host and buffer, and between buffers; `map`: host pointers into buffers;
+//! - `image`: transfers of images; `by_host`: copies of images that the driver refuses;
 //! - `rect`: the shapes that transfers take natively, pure.
 //!
 //! Every enqueue here is non-blocking and gives an [`Event`], which owns the host memory concerned.
 //! Regions are checked against the buffer before the driver sees them. Invariant: no native user event
 //! exists, so nothing in a native queue ever waits for the application.
 
+mod by_host;
+mod image;
 mod map;
 mod rect;
 mod transfer;

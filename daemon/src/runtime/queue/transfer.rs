@@ -1,4 +1,4 @@
-//! Transfers: between host memory and buffers, between buffers, patterns, migration.
+//! Transfers: between host memory and buffers, between buffers, patterns, migration. Of images: [`super::image`].
 //!
 //! Invariant: a region is checked against its buffer, and host memory against the region, before the
 //! driver sees either.
@@ -9,12 +9,33 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use opencl_sys::cl_event;
 
-use super::rect::{bounded, checked, common_shape};
+use super::rect::{Rect, bounded, checked, common_shape};
 use super::{INVALID_VALUE, Queue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 use crate::runtime::library::{check, cl};
+
+/// Which way bytes go between host memory and a memory object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    ToDevice,
+    ToHost,
+}
+
+impl Way {
+    /// The host memory from `skip` on; none of what must not be written, where it would be.
+    pub(super) fn bytes(self, host: &mut Host, skip: usize) -> Result<*mut u8, Status> {
+        let start = match self {
+            Way::ToDevice => host.source().cast_mut(),
+            Way::ToHost => host.destination(),
+        };
+        match start.is_null() {
+            true => Err(INVALID_VALUE),
+            false => Ok(start.wrapping_add(skip)),
+        }
+    }
+}
 
 /// Fills are cut here: NVIDIA's driver hangs or corrupts from 2 GiB on.
 const FILL_PIECE: u64 = 1 << 30;
@@ -32,49 +53,7 @@ impl Queue {
         skip: usize,
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let rect = checked(buffer, region, source.length(), skip)?;
-        // SAFETY: `skip` lies within the source (checked).
-        let from = unsafe { source.source().add(skip) }.cast();
-        let mut event: cl_event = null_mut();
-        let status = if region.is_linear() {
-            // SAFETY: the source holds the region's bytes and stays until the event ends (Event).
-            unsafe {
-                cl!(clEnqueueWriteBuffer(
-                    self.raw,
-                    buffer.raw,
-                    0,
-                    rect.origin[0],
-                    rect.size[0],
-                    from,
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
-                ))
-            }
-        } else {
-            // SAFETY: as above; the host side is packed.
-            unsafe {
-                cl!(clEnqueueWriteBufferRect(
-                    self.raw,
-                    buffer.raw,
-                    0,
-                    rect.origin.as_ptr(),
-                    [0usize; 3].as_ptr(),
-                    rect.size.as_ptr(),
-                    rect.row_pitch,
-                    rect.slice_pitch,
-                    rect.size[0],
-                    rect.size[0] * rect.size[1],
-                    from,
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
-                ))
-            }
-        };
-        check(status)?;
-        // SAFETY: the driver just gave the event, and its command reads `source` alone.
-        Ok(unsafe { Event::adopt(event, Some(source), self.home()) })
+        self.transfer(Way::ToDevice, (buffer, region), source, skip, wait)
     }
 
     /// Reads `region`, packed, into `target` from `skip` on.
@@ -85,37 +64,99 @@ impl Queue {
         &self,
         buffer: &Buffer,
         region: &Region,
-        mut target: Host,
+        target: Host,
         skip: usize,
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let rect = checked(buffer, region, target.length(), skip)?;
-        let destination = target.destination();
-        if destination.is_null() {
-            return Err(INVALID_VALUE);
+        self.transfer(Way::ToHost, (buffer, region), target, skip, wait)
+    }
+
+    fn transfer(
+        &self,
+        way: Way,
+        (memory, region): (&Buffer, &Region),
+        mut host: Host,
+        skip: usize,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        if let Some(raster) = memory.raster() {
+            return self.transfer_image(way, (memory, raster), region, host, skip, wait);
         }
-        // SAFETY: `skip` lies within the target (checked).
-        let to = unsafe { destination.add(skip) }.cast();
+        let rect = checked(memory, region, host.length(), skip)?;
+        let bytes = way.bytes(&mut host, skip)?;
+        // SAFETY: behind `skip` the host memory has as many bytes as the region (checked), which lies within the
+        // buffer; it stays until the event ends (Event).
+        let event = unsafe {
+            match region.is_linear() {
+                true => self.transfer_run(way, memory, (rect.origin[0], rect.size[0]), bytes, wait),
+                false => self.transfer_rect(way, memory, &rect, bytes, wait),
+            }
+        }?;
+        event.keep(host);
+        Ok(event)
+    }
+
+    /// Between host memory and a run of a buffer: where it begins, and how long it is.
+    ///
+    /// # Safety
+    /// The run lies within the buffer; the host memory has as many bytes and stays until the event ends.
+    pub(super) unsafe fn transfer_run(
+        &self,
+        way: Way,
+        buffer: &Buffer,
+        (offset, length): (usize, usize),
+        bytes: *mut u8,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
         let mut event: cl_event = null_mut();
-        let status = if region.is_linear() {
-            // SAFETY: the target has room for the region's bytes and stays until the event ends (Event).
-            unsafe {
-                cl!(clEnqueueReadBuffer(
+        // SAFETY: the caller's promise.
+        check(unsafe {
+            match way {
+                Way::ToDevice => cl!(clEnqueueWriteBuffer(
                     self.raw,
                     buffer.raw,
                     0,
-                    rect.origin[0],
-                    rect.size[0],
-                    to,
+                    offset,
+                    length,
+                    bytes.cast_const().cast(),
                     wait.count(),
                     wait.pointer(),
                     &raw mut event
-                ))
+                )),
+                Way::ToHost => cl!(clEnqueueReadBuffer(
+                    self.raw,
+                    buffer.raw,
+                    0,
+                    offset,
+                    length,
+                    bytes.cast(),
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                )),
             }
-        } else {
-            // SAFETY: as above; the host side is packed.
-            unsafe {
-                cl!(clEnqueueReadBufferRect(
+        })?;
+        // SAFETY: the driver just gave the event; who keeps the memory is the caller's.
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
+    }
+
+    /// Between packed host memory and rows of a buffer.
+    ///
+    /// # Safety
+    /// As for [`Queue::transfer_run`].
+    unsafe fn transfer_rect(
+        &self,
+        way: Way,
+        buffer: &Buffer,
+        rect: &Rect,
+        bytes: *mut u8,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let mut event: cl_event = null_mut();
+        // SAFETY: the caller's promise; the host side is packed.
+        check(unsafe {
+            match way {
+                Way::ToDevice => cl!(clEnqueueWriteBufferRect(
                     self.raw,
                     buffer.raw,
                     0,
@@ -126,16 +167,31 @@ impl Queue {
                     rect.slice_pitch,
                     rect.size[0],
                     rect.size[0] * rect.size[1],
-                    to,
+                    bytes.cast_const().cast(),
                     wait.count(),
                     wait.pointer(),
                     &raw mut event
-                ))
+                )),
+                Way::ToHost => cl!(clEnqueueReadBufferRect(
+                    self.raw,
+                    buffer.raw,
+                    0,
+                    rect.origin.as_ptr(),
+                    [0usize; 3].as_ptr(),
+                    rect.size.as_ptr(),
+                    rect.row_pitch,
+                    rect.slice_pitch,
+                    rect.size[0],
+                    rect.size[0] * rect.size[1],
+                    bytes.cast(),
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                )),
             }
-        };
-        check(status)?;
-        // SAFETY: the driver just gave the event, and its command writes `target` alone.
-        Ok(unsafe { Event::adopt(event, Some(target), self.home()) })
+        })?;
+        // SAFETY: the driver just gave the event; who keeps the memory is the caller's.
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     /// Copies between regions of one shape (see [`common_shape`]).
@@ -150,6 +206,9 @@ impl Queue {
     ) -> Result<Event, Status> {
         bounded(source, from)?;
         bounded(destination, to)?;
+        if source.raster().is_some() || destination.raster().is_some() {
+            return self.copy_image((source, from), (destination, to), wait);
+        }
         let (a, b) = common_shape(from, to).ok_or(INVALID_VALUE)?;
         let mut event: cl_event = null_mut();
         let status = if from.is_linear() && to.is_linear() {
@@ -206,6 +265,9 @@ impl Queue {
     ) -> Result<Event, Status> {
         let region = Region::linear(offset, size).map_err(|_| INVALID_VALUE)?;
         bounded(buffer, &region)?;
+        if buffer.raster().is_some() {
+            return Err(INVALID_VALUE);
+        }
         if !pattern.len().is_power_of_two() || pattern.len() > 128 {
             return Err(INVALID_VALUE);
         }

@@ -16,6 +16,8 @@ use super::word::{
     Action, Admitted, Claimed, Grant, NotAdmitted, NotGranted, Offered, Running, Why, Word,
 };
 
+/// Why a lease ends that is withdrawn without a reason.
+const WITHDRAWN: &str = "the device manager has withdrawn it";
 /// Withdrawals of grants that never came, to be remembered.
 const VOID: usize = 4096;
 /// Devices of a lease on one node: what an assignment to a worker has room for.
@@ -65,6 +67,7 @@ pub(crate) struct Grants {
     heard: Time,
     draining: bool,
     last_place: u64,
+    taken: u64,
 }
 
 impl Grants {
@@ -180,6 +183,7 @@ impl Grants {
             grant,
         };
         self.leases.insert(lease.grant.lease, lease);
+        self.taken += 1;
         Ok(())
     }
 
@@ -202,13 +206,14 @@ impl Grants {
         }
     }
 
-    /// A lease is to be served no more, by any grant up to this.
-    pub(crate) fn withdraw(&mut self, id: LeaseId, epoch: Epoch) -> Vec<Action> {
+    /// A lease is to be served no more, by any grant up to this, for this reason; it may be empty.
+    pub(crate) fn withdraw(&mut self, id: LeaseId, epoch: Epoch, reason: &str) -> Vec<Action> {
         self.remember_void(id, epoch);
         match self.leases.get_mut(&id) {
             Some(lease) if lease.grant.epoch <= epoch => {
                 lease.withdrawal = lease.withdrawal.max(Some(epoch));
-                self.end(id, Why::Withdrawn)
+                let reason = Some(reason).filter(|reason| !reason.is_empty());
+                self.end(id, Why::Withdrawn(reason.unwrap_or(WITHDRAWN).into()))
             }
             // Of an earlier grant, which is over.
             Some(_) | None => vec![Action::Say(id, epoch, Word::Withdrawn)],
@@ -239,11 +244,12 @@ impl Grants {
         if lease.places.is_empty() {
             return self.finish(id).into_iter().collect();
         }
-        if lease.ending.replace(why).is_some() {
+        if lease.ending.replace(why.clone()).is_some() {
             // Its sessions were told.
             return Vec::new();
         }
-        vec![Action::End(lease.places.keys().copied().collect())]
+        let places = lease.places.keys().copied().collect();
+        vec![Action::End(places, Some(why))]
     }
 
     fn finish(&mut self, id: LeaseId) -> Option<Action> {
@@ -287,7 +293,8 @@ impl Grants {
             std::cmp::Ordering::Greater => return Err(NotAdmitted::Unknown),
             std::cmp::Ordering::Equal => {}
         }
-        if let Some(why) = lease.ending.or_else(|| self.overdue(lease, now)) {
+        let ending = lease.ending.clone();
+        if let Some(why) = ending.or_else(|| self.overdue(lease, now)) {
             return Err(NotAdmitted::Ended(why));
         }
         if claimed.user != lease.grant.user {
@@ -310,12 +317,12 @@ impl Grants {
     /// The session has its worker.
     pub(crate) fn opened(&mut self, place: PlaceNumber) -> Vec<Action> {
         let Some(lease) = self.of(place) else {
-            return vec![Action::End(vec![place])];
+            return vec![Action::End(vec![place], None)];
         };
         lease.places.insert(place, true);
         let mut actions = vec![said(lease)];
         if lease.ending.is_some() {
-            actions.push(Action::End(vec![place]));
+            actions.push(Action::End(vec![place], lease.ending.clone()));
         }
         actions
     }
@@ -370,6 +377,11 @@ impl Grants {
         } else {
             None
         }
+    }
+
+    /// Leases that were taken, ever.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// What the manager is told when the node joins: also what is ending, because its units are not free yet.

@@ -161,14 +161,14 @@ fn late_grants_are_void() {
     assert_eq!(said, stale(1, 10), "from before the welcome");
     grants.grant(at(0), grant(1, 15, &[unit(0, 0)]));
     assert_eq!(
-        grants.withdraw(lease(1), Epoch(15)),
+        grants.withdraw(lease(1), Epoch(15), "over"),
         [say(1, 15, Word::Withdrawn)]
     );
     let said = grants.grant(at(0), grant(2, 14, &[unit(0, 0)]));
     assert_eq!(said, stale(2, 14), "older than the unit's newest");
     // A withdrawal that is faster than its grant.
     assert_eq!(
-        grants.withdraw(lease(3), Epoch(20)),
+        grants.withdraw(lease(3), Epoch(20), "over"),
         [say(3, 20, Word::Withdrawn)]
     );
     let said = grants.grant(at(0), grant(3, 20, &[unit(1, 0)]));
@@ -177,13 +177,29 @@ fn late_grants_are_void() {
     assert_eq!(said, [say(3, 21, Word::Acknowledged)]);
 }
 
+fn withdrawn() -> Why {
+    Why::Withdrawn("over".into())
+}
+
+#[test]
+fn a_withdrawal_without_a_reason_has_one() {
+    let (mut grants, _) = in_use();
+    grants.withdraw(lease(1), Epoch(12), "");
+    let refused = grants.admit(at(1), &claim(1, 11, &[unit(0, 0)]));
+    let said = "the lease is over: the device manager has withdrawn it";
+    assert_eq!(refused.unwrap_err().to_string(), said);
+}
+
 #[test]
 fn a_withdrawn_lease_is_gone_when_its_last_session_is() {
     let (mut grants, place) = in_use();
-    let said = grants.withdraw(lease(1), Epoch(12));
-    assert_eq!(said, [Action::End(vec![place])]);
-    assert!(grants.withdraw(lease(1), Epoch(12)).is_empty(), "once");
-    let ended = NotAdmitted::Ended(Why::Withdrawn);
+    let said = grants.withdraw(lease(1), Epoch(12), "over");
+    assert_eq!(said, [Action::End(vec![place], Some(withdrawn()))]);
+    assert!(
+        grants.withdraw(lease(1), Epoch(12), "over").is_empty(),
+        "once"
+    );
+    let ended = NotAdmitted::Ended(withdrawn());
     assert_eq!(
         grants.admit(at(1), &claim(1, 11, &[unit(0, 0)])),
         Err(ended)
@@ -202,7 +218,7 @@ fn a_withdrawn_lease_is_gone_when_its_last_session_is() {
 #[test]
 fn a_withdrawal_of_an_earlier_grant_leaves_the_later_one() {
     let (mut grants, _) = in_use();
-    let said = grants.withdraw(lease(1), Epoch(10));
+    let said = grants.withdraw(lease(1), Epoch(10), "over");
     assert_eq!(said, [say(1, 10, Word::Withdrawn)]);
     assert_eq!(grants.running()[0].sessions, 1);
 }
@@ -212,7 +228,10 @@ fn a_newer_grant_of_a_unit_ends_who_has_it_and_waits_for_that() {
     let (mut grants, place) = in_use();
     let said = grants.grant(at(1), grant(2, 12, &[unit(0, 0), unit(1, 0)]));
     let in_the_way = say(2, 12, Word::Refused(NotGranted::InUse(lease(1))));
-    assert_eq!(said, [Action::End(vec![place]), in_the_way]);
+    assert_eq!(
+        said,
+        [Action::End(vec![place], Some(Why::Fenced)), in_the_way]
+    );
     assert_eq!(
         grants.admit(at(1), &claim(1, 11, &[unit(0, 0)])),
         Err(NotAdmitted::Ended(Why::Fenced))
@@ -254,13 +273,16 @@ fn a_session_that_opens_while_its_lease_ends_ends_too() {
         .unwrap()
         .place;
     assert_eq!(
-        grants.withdraw(lease(1), Epoch(11)),
-        [Action::End(vec![place])]
+        grants.withdraw(lease(1), Epoch(11), "over"),
+        [Action::End(vec![place], Some(withdrawn()))]
     );
     let said = grants.opened(place);
     assert_eq!(
         said,
-        [say(1, 11, Word::Sessions(1)), Action::End(vec![place])]
+        [
+            say(1, 11, Word::Sessions(1)),
+            Action::End(vec![place], Some(withdrawn()))
+        ]
     );
 }
 
@@ -313,7 +335,10 @@ fn leases_of_devices_that_are_others_now_end() {
     let said = grants.offer(now);
     assert_eq!(
         said,
-        [Action::End(vec![place]), say(2, 12, Word::Withdrawn)]
+        [
+            Action::End(vec![place], Some(Why::DevicesChanged)),
+            say(2, 12, Word::Withdrawn)
+        ]
     );
 }
 
@@ -329,7 +354,7 @@ fn what_was_withdrawn_is_remembered_in_a_bounded_space() {
     for n in 0..2 * VOID as u64 {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&n.to_le_bytes());
-        grants.withdraw(LeaseId(id), Epoch(100 + n));
+        grants.withdraw(LeaseId(id), Epoch(100 + n), "over");
     }
     assert!(grants.void.len() <= VOID);
     let said = grants.grant(at(0), grant(1, 100, &[unit(0, 0)]));
@@ -386,7 +411,7 @@ impl World {
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::End(places) => self.told_to_end.extend(places),
+                Action::End(places, _) => self.told_to_end.extend(places),
                 Action::Say(id, epoch, Word::Withdrawn) => {
                     let held = self.grants.leases.get(&id);
                     assert!(held.is_none_or(|held| held.grant.epoch > epoch));
@@ -419,7 +444,7 @@ impl World {
                 self.carry_out(actions);
             }
             Event::Withdraw(n, epoch) => {
-                let actions = self.grants.withdraw(lease(n), Epoch(epoch));
+                let actions = self.grants.withdraw(lease(n), Epoch(epoch), "over");
                 self.carry_out(actions);
                 let held = self.grants.leases.get(&lease(n));
                 assert!(held.is_none_or(|of| of.grant.epoch > Epoch(epoch) || of.ending.is_some()));

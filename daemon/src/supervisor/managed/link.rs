@@ -13,7 +13,7 @@ use causeway_proto::control::Inventory;
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
     FromNode, GrantAcknowledged, GrantRefused, GrantWithdrawn, Heartbeat, Hello, InventoryChanged,
-    LeaseSessions, RunningLease, ToNode, Welcome, from_node, to_node,
+    LeaseLoad, LeaseSessions, RunningLease, ToNode, Welcome, from_node, to_node,
 };
 use causeway_proto::version::{self, WireVersion};
 use causeway_security::LeaseVerifier;
@@ -243,10 +243,19 @@ impl Link<'_> {
 
     fn heartbeat(&self, number: u64) -> Heartbeat {
         let counts = self.supervisor.workers.counts();
+        let figures = self.supervisor.workers.figures();
+        let uses = self.managed.uses().into_iter().map(|of| LeaseLoad {
+            lease_id: of.lease.0.to_vec().into(),
+            bytes: of.figures.bytes(),
+            commands: of.figures.commands,
+            sessions: of.sessions,
+        });
         Heartbeat {
+            bytes: figures.bytes(),
+            commands: figures.commands,
             sessions: u32::try_from(counts.sessions).unwrap_or(u32::MAX),
             number,
-            ..Heartbeat::default()
+            leases: uses.collect(),
         }
     }
 
@@ -262,10 +271,11 @@ impl Link<'_> {
                 tracing::info!(?lease, reason = ?withdraw.reason, "the device manager withdraws a lease");
                 let epoch = Epoch(withdraw.epoch);
                 self.managed
-                    .change(|grants, _| grants.withdraw(lease, epoch));
+                    .change(|grants, _| grants.withdraw(lease, epoch, &withdraw.reason));
             }
             to_node::Message::Drain(drain) => {
                 self.managed.0.state.lock().grants.drain(drain.draining);
+                self.supervisor.look_at_health();
             }
             to_node::Message::Welcome(_) => return Err(Parted::Nonsense("welcome, again")),
             to_node::Message::Alive(_) => {}

@@ -16,7 +16,8 @@ mod name;
 mod offer;
 mod word;
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -31,8 +32,9 @@ use self::offer::Offer;
 use self::word::{Action, Claimed, NotAdmitted, Word};
 use super::authentication::User;
 use super::workers::Workers;
+use crate::accounting::{Figures, Ledger};
 use crate::config::{ManagerSettings, ShareSettings};
-use crate::handover::Leased;
+use crate::handover::{Leased, MAX_USER, Owner};
 
 pub(super) use self::identity::node_uuid;
 pub(super) use self::link::join;
@@ -61,6 +63,15 @@ struct State {
     verifier: Option<LeaseVerifier>,
     /// To the manager, while there is a connection.
     manager: Option<link::Outgoing>,
+    /// Where the sessions of each lease count.
+    ledgers: HashMap<LeaseId, Arc<Ledger>>,
+}
+
+/// What a lease uses here.
+pub(super) struct LeaseUse {
+    lease: LeaseId,
+    figures: Figures,
+    sessions: u32,
 }
 
 /// A credential that opens nothing here.
@@ -76,12 +87,16 @@ pub(super) enum NoLease {
     Elsewhere,
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
+    #[error("there is no memory to count in: {0}")]
+    NoLedger(std::io::Error),
 }
 
 /// A session's place in a lease; dropped when its worker is gone.
 pub(super) struct Place {
     managed: Managed,
     number: PlaceNumber,
+    ledger: Arc<Ledger>,
+    owner: Owner,
 }
 
 impl Drop for Place {
@@ -120,11 +135,24 @@ impl Managed {
         let now = self.now();
         let mut state = self.0.state.lock();
         let claimed = self.claimed(&state, credential, user)?;
+        let sessions = self.0.workers.limit();
+        let ledger = match state.ledgers.entry(claimed.lease) {
+            Entry::Occupied(known) => Arc::clone(known.get()),
+            Entry::Vacant(new) => {
+                let ledger = Ledger::new(sessions).map_err(NoLease::NoLedger)?;
+                Arc::clone(new.insert(ledger))
+            }
+        };
         let admitted = state.grants.admit(now, &claimed)?;
         drop(state);
         let place = Place {
             managed: self.clone(),
             number: admitted.place,
+            ledger,
+            owner: Owner {
+                lease: Some(format!("{:?}", claimed.lease)),
+                user: Some(claimed.user.chars().take(MAX_USER).collect()),
+            },
         };
         let leased = admitted.devices.into_iter().map(|(at, memory)| Leased {
             platform: at.platform,
@@ -175,6 +203,35 @@ impl Managed {
         claimed_of(&verified, &self.0.node).ok_or(NoLease::Elsewhere)
     }
 
+    /// Leases that have a place here, and those that ever had.
+    pub(super) fn leases(&self) -> (u64, u64) {
+        let state = self.0.state.lock();
+        (state.grants.running().len() as u64, state.grants.taken())
+    }
+
+    /// Whether there is a connection to the manager.
+    pub(super) fn is_joined(&self) -> bool {
+        self.0.state.lock().manager.is_some()
+    }
+
+    /// What the leases use that have a place here. What others used is forgotten.
+    fn uses(&self) -> Vec<LeaseUse> {
+        let mut state = self.0.state.lock();
+        let running = state.grants.running();
+        state
+            .ledgers
+            .retain(|lease, _| running.iter().any(|of| of.lease == *lease));
+        let of = |of: word::Running| LeaseUse {
+            lease: of.lease,
+            figures: state
+                .ledgers
+                .get(&of.lease)
+                .map_or_else(Figures::default, |ledger| ledger.figures()),
+            sessions: of.sessions,
+        };
+        running.into_iter().map(of).collect()
+    }
+
     /// Whether the manager wants no new leases here.
     pub(super) fn is_draining(&self) -> bool {
         self.0.state.lock().grants.is_draining()
@@ -207,12 +264,17 @@ impl Managed {
                             manager.say(lease, epoch, word);
                         }
                     }
-                    Action::End(places) => ended.extend(places),
+                    Action::End(places, why) => {
+                        let reason = why.map_or_else(String::new, |why| format!(": {why}"));
+                        ended.push((places, format!("the lease is over{reason}")));
+                    }
                 }
             }
         }
         // A place that is not there yet ends when it is opened.
-        self.0.workers.end_places(&ended);
+        for (places, reason) in ended {
+            self.0.workers.end_places(&places, &reason);
+        }
         self.0.changed.notify_one();
     }
 
@@ -239,6 +301,16 @@ impl Place {
     /// Its name.
     pub(super) fn number(&self) -> PlaceNumber {
         self.number
+    }
+
+    /// Where all sessions of its lease count.
+    pub(super) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// Whose it is.
+    pub(super) fn owner(&self) -> &Owner {
+        &self.owner
     }
 }
 

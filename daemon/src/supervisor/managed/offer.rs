@@ -63,7 +63,7 @@ pub(super) fn shown(mut inventory: Inventory, leased: &BTreeMap<DeviceAt, u64>) 
     for (platform, of) in (0..).zip(&mut inventory.platforms) {
         for (device, of) in (0..).zip(&mut of.devices) {
             match leased.get(&DeviceAt { platform, device }) {
-                None => of.info.clear(),
+                None => *of = Device::default(),
                 Some(0) => {}
                 Some(memory) => limit(of, *memory),
             }
@@ -125,6 +125,7 @@ mod tests {
                 answer(GLOBAL_MEM_SIZE, memory.to_le_bytes().to_vec()),
                 answer(MAX_MEM_ALLOC_SIZE, (memory / 4).to_le_bytes().to_vec()),
             ],
+            ..Device::default()
         }
     }
 

@@ -1,6 +1,7 @@
 //! What [`Grants`](super::grants::Grants) is told, and what it says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, PlaceNumber, Unit};
@@ -41,8 +42,8 @@ pub(crate) struct Offered {
 pub(crate) enum Action {
     /// Tell the manager, if there is a connection.
     Say(LeaseId, Epoch, Word),
-    /// End the sessions that have these places.
-    End(Vec<PlaceNumber>),
+    /// End the sessions that have these places; why, as their clients are told.
+    End(Vec<PlaceNumber>, Option<Why>),
 }
 
 /// What the manager is told of a grant.
@@ -71,13 +72,13 @@ pub(crate) enum NotGranted {
 }
 
 /// A session is not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotAdmitted {
     #[error("this node serves no such lease: it has ended, or was never granted")]
     Unknown,
     #[error("the lease's credential is of an older grant")]
     Stale,
-    #[error("the lease has ended: {0}")]
+    #[error("the lease is over: {0}")]
     Ended(Why),
     #[error("the lease is another user's")]
     OtherUser,
@@ -86,10 +87,11 @@ pub(crate) enum NotAdmitted {
 }
 
 /// Why a lease is served no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Why {
-    #[error("the device manager has withdrawn it")]
-    Withdrawn,
+    /// As the manager has said.
+    #[error("{0}")]
+    Withdrawn(Arc<str>),
     #[error("its time is over")]
     Limit,
     #[error("the device manager has not been heard of for too long")]

@@ -8,7 +8,8 @@
 //!
 //! With it go: looking into processes outside the domain (`ptrace`, most of `/proc/PID`), signals to them,
 //! and serving TCP ports. Where to connect is limited by a setting only, because other nodes' workers are at
-//! ports that no rule knows. Abstract Unix sockets are left open: lanes through shared memory use them.
+//! ports that no rule knows. Unix sockets are left open: abstract ones, because lanes through shared memory use
+//! them, and those with a path, because Landlock judges opening a file and not connecting to it.
 //!
 //! Invariant: what is not there, or may not be opened by this user, is no error; nothing is created but the
 //! folders of shared caches.

@@ -13,9 +13,11 @@ const COMMANDS: u32 = 1;
 
 /// Not a batch that a client of ours sends.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BadBatch {
+pub enum BadBatch {
+    /// It is no protobuf of that shape.
     #[error("a batch that cannot be decoded: {0}")]
     Malformed(#[from] prost::DecodeError),
+    /// It would take too much memory.
     #[error("a batch of more than {MAX_COMMANDS} commands")]
     TooMany,
 }
@@ -25,10 +27,7 @@ pub(super) enum BadBatch {
 ///
 /// # Errors
 /// [`BadBatch`].
-pub(super) fn decode<B: Buf + Clone>(
-    bytes: B,
-    mut spare: Vec<Command>,
-) -> Result<CommandBatch, BadBatch> {
+pub fn decode<B: Buf + Clone>(bytes: B, mut spare: Vec<Command>) -> Result<CommandBatch, BadBatch> {
     let mut rest = bytes.clone();
     let mut commands = 0;
     while rest.has_remaining() {

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::sync::mpsc;
+use std::time::Duration;
 
-use causeway_proto::id::SessionId;
+use crate::accounting::Cause;
 
 /// Why a worker ends.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(super) enum Ending {
     Violation(String),
     /// The command connection did not come in time.
     NeverConnected,
+    /// The session is to end, for a reason that the client is to hear.
+    ToldToEnd(String),
     /// The supervisor closed its end: the session is to end, or the daemon is gone.
     SupervisorGone,
     /// Something here is broken.
@@ -29,13 +32,13 @@ pub(super) enum Ending {
 
 impl Ending {
     /// Writes it to the log, as loudly as it deserves. A spare worker that is not needed says nothing.
-    pub(super) fn log(&self, session: Option<SessionId>) {
-        let Some(session) = session else {
+    pub(super) fn log(&self, has_session: bool) {
+        if !has_session {
             tracing::debug!(reason = ?self, "a worker without a session ends");
             return;
-        };
+        }
         match self {
-            Ending::ClientClosed => tracing::info!(?session, "the client closed the session"),
+            Ending::ClientClosed => tracing::info!("the client closed the session"),
             // A program that ends while events are under way to it resets the connection.
             Ending::ClientLost { connection, error }
                 if matches!(
@@ -43,19 +46,30 @@ impl Ending {
                     io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
                 ) =>
             {
-                tracing::info!(?session, connection, %error, "the client is gone");
+                tracing::info!(connection, %error, "the client is gone");
             }
             Ending::ClientLost { connection, error } => {
-                tracing::warn!(?session, connection, %error, "the client is lost");
+                tracing::warn!(connection, %error, "the client is lost");
             }
-            Ending::Violation(what) => {
-                tracing::warn!(?session, what, "the client broke the protocol");
-            }
+            Ending::Violation(what) => tracing::warn!(what, "the client broke the protocol"),
             Ending::NeverConnected => {
-                tracing::warn!(?session, "the client opened a session and did not come");
+                tracing::warn!("the client opened a session and did not come");
             }
-            Ending::SupervisorGone => tracing::info!(?session, "the session was told to end"),
-            Ending::Broken(what) => tracing::error!(?session, what, "the worker is broken"),
+            Ending::ToldToEnd(reason) => tracing::info!(reason, "the session was told to end"),
+            Ending::SupervisorGone => tracing::info!("the session was told to end"),
+            Ending::Broken(what) => tracing::error!(what, "the worker is broken"),
+        }
+    }
+
+    /// For the supervisor's counts.
+    pub(super) fn cause(&self) -> Cause {
+        match self {
+            Ending::ClientClosed => Cause::ClientClosed,
+            Ending::ClientLost { .. } => Cause::ClientLost,
+            Ending::Violation(_) => Cause::Violation,
+            Ending::NeverConnected => Cause::NeverConnected,
+            Ending::ToldToEnd(_) | Ending::SupervisorGone => Cause::ToldToEnd,
+            Ending::Broken(_) => Cause::Broken,
         }
     }
 
@@ -90,5 +104,11 @@ impl Ended {
         self.0
             .recv()
             .unwrap_or_else(|_| Ending::Broken("every thread is gone".to_owned()))
+    }
+
+    /// Waits for another one, so long at most.
+    pub(super) fn wait_for_another(&self, limit: Duration) {
+        // Which it is makes no difference any more.
+        let _ = self.0.recv_timeout(limit);
     }
 }

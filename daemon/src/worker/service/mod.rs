@@ -9,7 +9,7 @@
 //! before the session's secret, or the link's for another worker's connection, was proved on it.
 #![forbid(unsafe_code)]
 
-mod batch;
+pub mod batch;
 mod direct;
 mod direct_events;
 mod ending;
@@ -41,6 +41,9 @@ use stage::Stage;
 /// What the session gets to stop what can be stopped.
 const TIDY_UP: Duration = Duration::from_millis(500);
 
+/// For the client to hear why its session ends.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// The process's `main`.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -71,8 +74,17 @@ fn serve(channel: OwnedFd) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let ending = ended.wait();
-    ending.log(stage.id());
+    ending.log(stage.id().is_some());
+    if let Some(account) = stage.account() {
+        account.note_ending(ending.cause());
+    }
     if let Some(session) = stage.session_now() {
+        if let Ending::ToldToEnd(reason) = &ending {
+            session.say_farewell(reason);
+            // Who has heard it closes his connections. Were ours closed first, with bytes of his unread, it might
+            // be lost on its way.
+            ended.wait_for_another(FAREWELL);
+        }
         tidy_up(session);
     }
     sys::exit_now(ending.exit_code())
@@ -115,13 +127,15 @@ fn run_session(
     let Ok(connection) = arrivals.recv() else {
         return Ending::SupervisorGone;
     };
-    let Some(start) = stage.assignment().map(|assignment| SessionStart {
+    let (Some(assignment), Some(account)) = (stage.assignment(), stage.account()) else {
+        return Ending::SupervisorGone;
+    };
+    let start = SessionStart {
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),
+        account,
         builds: Some(builds),
-    }) else {
-        return Ending::SupervisorGone;
     };
     let begin = |events| stage.begin(|| Session::start(start, node, events));
     match connection {

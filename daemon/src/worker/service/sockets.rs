@@ -7,11 +7,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use causeway_proto::preamble::{PREAMBLE, Preamble, Purpose, Verdict};
+use causeway_serving::logging;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::ending::Ending;
 use super::stage::Stage;
 use super::{named, peer, proof, pulse};
+use crate::accounting::{Counter, Slot};
 use crate::build_cache::Client;
 use crate::handover::{self, Assignment, ToWorker};
 use crate::worker::confine;
@@ -27,14 +29,19 @@ pub(super) fn receive(
     let mut deadlines = None;
     let ending = loop {
         match next(channel, stage, deadlines.as_ref()) {
-            Ok(Some(ToWorker::Assign(assignment))) => {
-                tracing::debug!(session = ?assignment.id, "assigned");
+            Ok(Some(ToWorker::Assign { assignment, page })) => {
+                name_in_log(&assignment);
+                tracing::debug!("assigned");
+                match Slot::adopt(&page, assignment.slot) {
+                    Ok(account) => stage.count_in(account),
+                    Err(error) => break Ending::Broken(format!("the page to count in: {error}")),
+                }
                 if let Err(error) = confine::limit_memory(assignment.limits.host_memory) {
                     break Ending::Broken(format!("the limit on memory: {error}"));
                 }
                 deadlines = Some(Deadlines::of(&assignment));
                 builds.switch(assignment.build_cache);
-                if let Err(error) = stage.assign(assignment) {
+                if let Err(error) = stage.assign(*assignment) {
                     break Ending::Broken(format!("the session's certificate: {error}"));
                 }
             }
@@ -42,6 +49,7 @@ pub(super) fn receive(
                 take(stage, commands, preamble, socket.into());
             }
             Ok(Some(ToWorker::Cached { ticket, entry })) => builds.answered(ticket, entry),
+            Ok(Some(ToWorker::End { reason })) => break Ending::ToldToEnd(reason),
             Ok(None) => break Ending::SupervisorGone,
             Err(Unheard::Late(ending)) => break ending,
             Err(Unheard::Io(error)) => {
@@ -50,6 +58,14 @@ pub(super) fn receive(
         }
     };
     stage.endings.end(ending);
+}
+
+/// From now on every line of this process tells whose it is.
+fn name_in_log(Assignment { id, owner, .. }: &Assignment) {
+    let session = Some(("session", format!("{id:?}")));
+    let lease = owner.lease.clone().map(|lease| ("lease", lease));
+    let user = owner.user.clone().map(|user| ("user", user));
+    logging::name_process([session, lease, user].into_iter().flatten());
 }
 
 /// What a new session has to do by when.
@@ -139,6 +155,9 @@ fn take(
             })
         };
         if let Err(error) = taken {
+            if let Some(account) = stage.account() {
+                account.add(Counter::Refused, 1);
+            }
             tracing::debug!(%error, purpose = ?preamble.purpose, "a connection was not taken");
         }
     });

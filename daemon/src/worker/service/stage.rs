@@ -13,6 +13,7 @@ use causeway_security::{SessionCertificate, SessionTls};
 use parking_lot::{Condvar, Mutex};
 
 use super::ending::{Ending, Endings};
+use crate::accounting::Slot;
 use crate::handover::Assignment;
 use crate::worker::session::Session;
 
@@ -30,6 +31,7 @@ pub(super) struct Stage {
 
 #[derive(Default)]
 struct State {
+    account: Option<Slot>,
     assignment: Option<Arc<Assignment>>,
     tls: Option<SessionTls>,
     session: Option<Arc<Session>>,
@@ -77,6 +79,15 @@ impl Stage {
     /// What the session's connections are secured with, if they are.
     pub(super) fn tls(&self) -> Option<SessionTls> {
         self.state.lock().tls.clone()
+    }
+
+    /// Where the session counts what it uses. Comes before the assignment.
+    pub(super) fn count_in(&self, account: Slot) {
+        self.state.lock().account = Some(account);
+    }
+
+    pub(super) fn account(&self) -> Option<Slot> {
+        self.state.lock().account.clone()
     }
 
     pub(super) fn assignment(&self) -> Option<Arc<Assignment>> {
@@ -236,6 +247,7 @@ impl Drop for Proving {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handover::Owner;
     use crate::worker::connection::SessionLimits;
     use causeway_proto::id::SessionSecret;
     use std::time::Duration;
@@ -260,6 +272,8 @@ mod tests {
             build_cache: false,
             certificate: None,
             leased: None,
+            slot: 0,
+            owner: Owner::default(),
         });
         assigned.unwrap();
         Arc::new(stage)

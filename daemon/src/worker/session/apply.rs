@@ -5,7 +5,7 @@
 //! that goes wrong is the status of an event, an answer or a notice.
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use causeway_proto::command::{
@@ -14,7 +14,8 @@ use causeway_proto::command::{
     command,
 };
 use causeway_proto::id::{
-    ContextId, DeviceIndex, EventId, KernelId, MemoryId, PlatformIndex, ProgramId, QueueId,
+    CommandBufferId, ContextId, DeviceIndex, EventId, KernelId, MemoryId, PlatformIndex, ProgramId,
+    QueueId, SamplerId,
 };
 use causeway_proto::limits::{INLINE_CONTENTS, MAX_LIST};
 use causeway_proto::status::Status;
@@ -26,14 +27,14 @@ use super::graph::Order;
 use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 use super::run::Runner;
 use super::unseen::Unseen;
-use super::{Core, Shared, Violation};
+use super::{Core, Shared, Violation, command_buffers, sub_devices};
 use crate::bulk::Path;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::queue::Queue as NativeQueue;
 
 /// `CL_MEM_OBJECT_ALLOCATION_FAILURE`.
-const ALLOCATION_FAILURE: Status = Status(-4);
+pub(super) const ALLOCATION_FAILURE: Status = Status(-4);
 const MAX_NAME: usize = 1 << 16;
 
 /// Applies one command; `followed`: the next one comes behind it in a queue, and nobody looks at the end of either.
@@ -51,9 +52,16 @@ pub(crate) fn apply(
         Some(Wire::Enqueue(enqueue)) => self::enqueue(shared, enqueue, followed, runner),
         Some(Wire::Release(release)) => self::release(shared, release),
         Some(Wire::CreateContext(create)) => create_context(shared, &create),
+        Some(Wire::CreateSubDevices(create)) => sub_devices::create(shared, &create),
+        Some(Wire::ReleaseSubDevice(release)) => sub_devices::release(shared, &release),
         Some(Wire::CreateQueue(create)) => create_queue(shared, &create),
         Some(Wire::CreateBuffer(create)) => create_buffer(shared, &create),
+        Some(Wire::CreateSvm(create)) => super::svm::create(shared, &create),
         Some(Wire::CreateSubBuffer(create)) => create_sub_buffer(shared, &create),
+        Some(Wire::CreateImage(create)) => super::images::create_image(shared, &create),
+        Some(Wire::CreateSampler(create)) => super::images::create_sampler(shared, &create),
+        Some(Wire::CreateCommandBuffer(create)) => command_buffers::create(shared, &create),
+        Some(Wire::Record(record)) => command_buffers::record(shared, record),
         Some(Wire::CreateProgram(create)) => super::program::create(shared, create),
         Some(Wire::BuildProgram(build)) => super::program::build(shared, build),
         Some(Wire::CompileProgram(compile)) => super::program::compile(shared, compile),
@@ -259,6 +267,16 @@ fn release(shared: &Arc<Shared>, release: Release) -> Result<(), Violation> {
             drop(core);
             drop(gone);
         }
+        Ok(ObjectKind::Sampler) => {
+            let gone = core.objects.samplers.remove(&SamplerId(release.id));
+            drop(core);
+            drop(gone);
+        }
+        Ok(ObjectKind::CommandBuffer) => {
+            let gone = command_buffers::remove(&mut core, CommandBufferId(release.id));
+            drop(core);
+            drop(gone);
+        }
         _ => return Err(Violation::Malformed("a release of no known kind of object")),
     }
     Ok(())
@@ -275,15 +293,12 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
         .node
         .platform(index)
         .ok_or_else(|| Violation::Unknown(format!("{index:?}")))?;
-    let devices = create
+    let found = create
         .devices
         .iter()
         .map(|device| {
             let device = DeviceIndex(*device);
-            let allowed = platform
-                .device(device)
-                .filter(|_| shared.part.allows(index, device));
-            let found = allowed.map(|found| (device, found));
+            let found = sub_devices::find(shared, index, device).map(|found| (device, found));
             found.ok_or_else(|| Violation::Unknown(format!("{device:?}")))
         })
         .collect::<Result<Vec<_>, _>>()?;
@@ -298,13 +313,17 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
             context: id.0,
         });
     };
-    let natives = devices.iter().map(|(_, d)| *d).collect();
-    let native = NativeContext::new(platform, natives, Box::new(listener));
+    let usable: Result<(), Status> = found.iter().try_for_each(|(_, of)| of.status);
+    let natives = found.iter().map(|(_, of)| of.device).collect();
+    let native = usable.and_then(|()| NativeContext::new(platform, natives, Box::new(listener)));
     shared.tell_broken(ObjectKind::Context, id.0, native.as_ref().err(), id);
-    let accounts = shared
-        .part
-        .accounts(index, devices.iter().map(|(device, _)| *device));
-    let context = Context::new(id, devices, native, accounts);
+    // Parts have their root device's memory.
+    let roots: BTreeSet<DeviceIndex> = found.iter().map(|(_, of)| of.root).collect();
+    let accounts = shared.part.accounts(index, roots.into_iter());
+    let devices = found.iter().map(|(index, of)| (*index, of.device));
+    let devices = devices.collect();
+    let parts = found.into_iter().filter_map(|(_, of)| of.part).collect();
+    let context = Context::new(id, devices, native, accounts, parts);
     shared
         .core
         .lock()
@@ -365,7 +384,7 @@ fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Viol
             .and_then(|native| Buffer::new(native, create.flags, create.size, &create.contents)),
     };
     shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
-    let memory = Memory::buffer(context, native, charge);
+    let memory = Memory::whole(context, native, charge);
     shared
         .core
         .lock()
@@ -380,7 +399,7 @@ fn create_sub_buffer(shared: &Arc<Shared>, create: &CreateSubBuffer) -> Result<(
         .and_then(|parent| parent.sub_buffer(create.flags, create.origin, create.size));
     let context = Arc::clone(&parent.context);
     shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
-    let memory = Memory::sub_buffer(context, native);
+    let memory = Memory::part(context, native);
     shared
         .core
         .lock()
@@ -408,6 +427,7 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
             Mutex::new(Bound {
                 kernel,
                 set: Vec::new(),
+                reaches: 0,
             })
         }),
     };
@@ -461,6 +481,7 @@ fn noun(object: ObjectKind) -> &'static str {
         ObjectKind::Kernel => "kernel",
         ObjectKind::Event => "event",
         ObjectKind::Sampler => "sampler",
+        ObjectKind::CommandBuffer => "command buffer",
         ObjectKind::Unspecified => "object",
     }
 }

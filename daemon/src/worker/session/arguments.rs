@@ -9,12 +9,13 @@
 
 use std::sync::{Arc, Weak};
 
-use causeway_proto::command::{KernelArg, kernel_arg};
-use causeway_proto::id::MemoryId;
+use causeway_proto::command::{KernelArg, SvmPointers, kernel_arg};
+use causeway_proto::id::{MemoryId, SamplerId};
+use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 
 use super::Violation;
-use super::objects::{Bound, Memory, Objects, find};
+use super::objects::{Bound, Memory, Objects, Sampler, find};
 
 const INVALID_KERNEL_ARGS: Status = Status(-52);
 /// More than any device takes; bounds what an index can make us allocate.
@@ -24,6 +25,15 @@ const MAX_ARGUMENTS: u32 = 1 << 12;
 #[derive(Clone, Default)]
 pub(crate) struct Arguments {
     slots: Vec<Slot>,
+    reaches: Reaches,
+}
+
+/// The shared virtual memory that is reached by pointers in memory.
+#[derive(Clone, Default)]
+struct Reaches {
+    // 0: never said.
+    version: u64,
+    memory: Vec<Weak<Memory>>,
 }
 
 #[derive(Clone)]
@@ -38,8 +48,12 @@ enum Value {
     Small(u8, [u8; 16]),
     Large(Box<[u8]>),
     Memory(Weak<Memory>),
+    // And where in it.
+    Svm(Weak<Memory>, u64),
     NullMemory,
     Local(u64),
+    // Kept: nobody sees when a sampler goes, and a launch that was enqueued needs it.
+    Sampler(Arc<Sampler>),
 }
 
 impl Arguments {
@@ -70,20 +84,52 @@ impl Arguments {
         Ok(())
     }
 
+    /// Applies what a launch says its kernel reaches by pointers in memory.
+    pub(crate) fn reach(
+        &mut self,
+        svm: &SvmPointers,
+        objects: &Objects,
+        version: u64,
+    ) -> Result<(), Violation> {
+        if svm.memory.len() > MAX_LIST {
+            return Err(Violation::Malformed("a list of memory is too long"));
+        }
+        let found = |id: &u64| find(&objects.memory, MemoryId(*id)).map(|of| Arc::downgrade(&of));
+        self.reaches = Reaches {
+            version,
+            memory: svm.memory.iter().map(found).collect::<Result<_, _>>()?,
+        };
+        Ok(())
+    }
+
     /// Everything that a launch with these arguments must keep alive until it is enqueued.
     ///
     /// # Errors
-    /// `CL_INVALID_KERNEL_ARGS` when a buffer is gone, a broken buffer's own status.
+    /// `CL_INVALID_KERNEL_ARGS` when a buffer is gone, a broken object's own status.
     pub(crate) fn hold(&self) -> Result<Vec<Arc<Memory>>, Status> {
         let mut held = Vec::new();
+        self.hold_in(&mut held)?;
+        Ok(held)
+    }
+
+    /// The same, added to what others hold.
+    ///
+    /// # Errors
+    /// As [`Arguments::hold`].
+    pub(crate) fn hold_in(&self, held: &mut Vec<Arc<Memory>>) -> Result<(), Status> {
+        // What is gone is reached no more.
+        held.extend(self.reaches.memory());
         for slot in &self.slots {
-            if let Value::Memory(memory) = &slot.value {
+            if let Value::Memory(memory) | Value::Svm(memory, _) = &slot.value {
                 let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
                 memory.native()?;
                 held.push(memory);
             }
+            if let Value::Sampler(sampler) = &slot.value {
+                sampler.native.as_ref().map_err(|status| *status)?;
+            }
         }
-        Ok(held)
+        Ok(())
     }
 
     /// Sets natively what differs from what is set.
@@ -102,7 +148,23 @@ impl Arguments {
                 bound.set[index] = slot.version;
             }
         }
+        if bound.reaches != self.reaches.version {
+            bound.reaches = 0;
+            let addresses: Vec<u64> = self
+                .reaches
+                .memory()
+                .filter_map(|memory| memory.native().ok()?.svm_address())
+                .collect();
+            bound.kernel.set_reaches(&addresses)?;
+            bound.reaches = self.reaches.version;
+        }
         Ok(())
+    }
+}
+
+impl Reaches {
+    fn memory(&self) -> impl Iterator<Item = Arc<Memory>> + '_ {
+        self.memory.iter().filter_map(Weak::upgrade)
     }
 }
 
@@ -120,11 +182,13 @@ impl Value {
             Some(kernel_arg::Value::Memory(id)) => {
                 Value::Memory(Arc::downgrade(&find(&objects.memory, MemoryId(*id))?))
             }
+            Some(kernel_arg::Value::Svm(at)) => {
+                let memory = find(&objects.memory, MemoryId(at.memory))?;
+                Value::Svm(Arc::downgrade(&memory), at.offset)
+            }
             Some(kernel_arg::Value::LocalSize(size)) => Value::Local(*size),
-            Some(kernel_arg::Value::Sampler(_)) => {
-                return Err(Violation::Malformed(
-                    "an argument names a sampler; none exists",
-                ));
+            Some(kernel_arg::Value::Sampler(id)) => {
+                Value::Sampler(find(&objects.samplers, SamplerId(*id))?)
             }
             None => return Err(Violation::Malformed("an argument without a value")),
         })
@@ -140,8 +204,16 @@ impl Value {
                 let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
                 bound.kernel.set_buffer(index, Some(memory.native()?))
             }
+            Value::Svm(memory, offset) => {
+                let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
+                bound.kernel.set_svm(index, memory.native()?, *offset)
+            }
             Value::NullMemory => bound.kernel.set_buffer(index, None),
             Value::Local(size) => bound.kernel.set_local(index, *size),
+            Value::Sampler(sampler) => {
+                let native = sampler.native.as_ref().map_err(|status| *status)?;
+                bound.kernel.set_sampler(index, native)
+            }
         }
     }
 }

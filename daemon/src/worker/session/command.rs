@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Mirror(LinkId),
     /// A command that brings nothing back.
     Plain,
+    /// A replay, which fails with the first of its parts that does.
+    Replay,
     /// A read whose bytes ride in the completion.
     Read,
     /// A bulk transfer: the bulk engine ends it when the driver and the sockets are done.
@@ -96,6 +98,8 @@ pub(crate) struct Command {
     // A bulk transfer's first and last native pieces, for its times.
     first: OnceLock<Arc<Event>>,
     last: OnceLock<Arc<Event>>,
+    // A replay's commands before the one that ends it, as far as they have events.
+    parts: OnceLock<Vec<Event>>,
     // Whom to tell of the end.
     tells: Mutex<Vec<Tell>>,
 }
@@ -117,6 +121,7 @@ impl Command {
             outbox: Arc::clone(outbox),
             first: OnceLock::new(),
             last: OnceLock::new(),
+            parts: OnceLock::new(),
             tells: Mutex::default(),
         })
     }
@@ -188,6 +193,15 @@ impl Command {
         let _ = self.last.set(event);
     }
 
+    /// These come with its native event, which ends after them.
+    pub(crate) fn consists_of(&self, parts: Vec<Event>) {
+        let _ = self.parts.set(parts);
+    }
+
+    fn parts(&self) -> &[Event] {
+        self.parts.get().map_or(&[], Vec::as_slice)
+    }
+
     /// It ended; whom to tell. `None` when it had ended before.
     pub(crate) fn close(&self, status: Status) -> Option<Vec<Tell>> {
         self.status
@@ -236,7 +250,10 @@ impl Command {
                 ended: last.ended,
                 ..first.times()?
             }),
-            None => Some(last),
+            None => {
+                let parts = self.parts().iter().filter_map(Event::times);
+                Some(parts.fold(last, Times::around))
+            }
         }
     }
 
@@ -258,6 +275,12 @@ impl Listener for Command {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
+        let failed = || self.parts().iter().find_map(Event::failure);
+        let status = if status.is_error() {
+            status
+        } else {
+            failed().unwrap_or(status)
+        };
         self.outbox.end(1);
         self.finish(status, String::new());
     }

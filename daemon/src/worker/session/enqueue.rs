@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::{
-    CopyBuffer, Enqueue, FillBuffer, Migrate, NdRange, ReadBuffer, Region as WireRegion,
+    CopyBuffer, Enqueue, FillBuffer, FillImage, Migrate, NdRange, ReadBuffer, Region as WireRegion,
     WriteBuffer, enqueue,
 };
 use causeway_proto::id::{EventId, KernelId, LinkId, MemoryId};
@@ -20,6 +20,7 @@ use causeway_proto::status::Status;
 use super::Violation;
 use super::arguments::Arguments;
 use super::command::{Command, Kind};
+use super::command_buffers::{self, Recorded};
 use super::graph::Role;
 use super::objects::{Kernel, Memory, Objects, Queue, find};
 use crate::bulk::{Far, Part, Path};
@@ -91,10 +92,22 @@ pub(crate) enum Operation {
         offset: u64,
         size: u64,
     },
+    /// A fill with a colour.
+    FillImage {
+        memory: Arc<Memory>,
+        region: Region,
+        colour: [u8; 16],
+    },
     /// A migration to the queue's device.
     Migrate {
         memory: Vec<Arc<Memory>>,
         flags: u64,
+    },
+    /// All that a command buffer had recorded at this place in the stream.
+    Replay {
+        commands: Arc<Vec<Arc<Recorded>>>,
+        /// Kept until they are enqueued.
+        _memory: Vec<Arc<Memory>>,
     },
     /// A marker, and everything that touches no byte.
     Marker,
@@ -116,7 +129,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    fn plain(operation: Result<Operation, Status>) -> Prepared {
+    pub(super) fn plain(operation: Result<Operation, Status>) -> Prepared {
         Prepared {
             operation,
             kind: Kind::Plain,
@@ -161,6 +174,7 @@ pub(crate) fn prepare(
         enqueue::Operation::ReadBuffer(read) => read_buffer(&read, objects)?,
         enqueue::Operation::CopyBuffer(copy) => copy_buffer(&copy, objects)?,
         enqueue::Operation::FillBuffer(fill) => fill_buffer(fill, objects)?,
+        enqueue::Operation::FillImage(fill) => fill_image(&fill, objects)?,
         enqueue::Operation::Migrate(migrate) => migration(&migrate, objects)?,
         enqueue::Operation::SendRegion(send) => {
             let far = far(path, send.transfer, Part::Send)?;
@@ -170,6 +184,7 @@ pub(crate) fn prepare(
             let far = far(path, enqueue.event, Part::Receive)?;
             with_peer(far, receive.buffer, receive.region.as_ref(), objects)?
         }
+        enqueue::Operation::Replay(replay) => command_buffers::replay(&replay, objects)?,
         enqueue::Operation::Marker(_) => Prepared {
             role: Role {
                 after_all: alone,
@@ -199,15 +214,12 @@ fn nd_range(launch: &NdRange, objects: &Objects, version: u64) -> Result<Prepare
             // Copied only while a held launch still has the table as it was.
             Arc::make_mut(&mut table).change(&launch.args, objects, version)?;
         }
+        if let Some(reaches) = &launch.reaches {
+            Arc::make_mut(&mut table).reach(reaches, objects, version)?;
+        }
         Arc::clone(&table)
     };
-    let shape = if launch.global.is_empty() {
-        None
-    } else {
-        let shape = Shape::new(&launch.global, &launch.offset, &launch.local)
-            .ok_or(Violation::Malformed("a launch's sizes are no launch's"))?;
-        (!shape.is_empty()).then_some(shape)
-    };
+    let shape = shape_of(launch)?;
     let held = match kernel.native.as_ref().map(drop) {
         Ok(()) => arguments.hold(),
         Err(status) => Err(*status),
@@ -220,7 +232,17 @@ fn nd_range(launch: &NdRange, objects: &Objects, version: u64) -> Result<Prepare
     })))
 }
 
-/// A region of a buffer as the wire says it; a broken buffer or a region outside of it is a status.
+/// The sizes of a launch; none for one of nothing.
+pub(super) fn shape_of(launch: &NdRange) -> Result<Option<Shape>, Violation> {
+    if launch.global.is_empty() {
+        return Ok(None);
+    }
+    let shape = Shape::new(&launch.global, &launch.offset, &launch.local)
+        .ok_or(Violation::Malformed("a launch's sizes are no launch's"))?;
+    Ok((!shape.is_empty()).then_some(shape))
+}
+
+/// A region of a memory object as the wire says it; a broken object or a region outside of it is a status.
 fn region_of(
     memory: &Memory,
     wire: Option<&WireRegion>,
@@ -330,7 +352,7 @@ fn with_peer(
     })
 }
 
-fn copy_buffer(copy: &CopyBuffer, objects: &Objects) -> Result<Prepared, Violation> {
+pub(super) fn copy_buffer(copy: &CopyBuffer, objects: &Objects) -> Result<Prepared, Violation> {
     let source = find(&objects.memory, MemoryId(copy.source))?;
     let destination = find(&objects.memory, MemoryId(copy.destination))?;
     let from = region_of(&source, copy.source_region.as_ref())?;
@@ -348,7 +370,7 @@ fn copy_buffer(copy: &CopyBuffer, objects: &Objects) -> Result<Prepared, Violati
     Ok(Prepared::plain(operation))
 }
 
-fn fill_buffer(fill: FillBuffer, objects: &Objects) -> Result<Prepared, Violation> {
+pub(super) fn fill_buffer(fill: FillBuffer, objects: &Objects) -> Result<Prepared, Violation> {
     let memory = find(&objects.memory, MemoryId(fill.buffer))?;
     let operation = memory.native().map(drop).map(|()| match fill.size {
         0 => Operation::Marker,
@@ -360,6 +382,18 @@ fn fill_buffer(fill: FillBuffer, objects: &Objects) -> Result<Prepared, Violatio
         },
     });
     Ok(Prepared::plain(operation))
+}
+
+pub(super) fn fill_image(fill: &FillImage, objects: &Objects) -> Result<Prepared, Violation> {
+    let memory = find(&objects.memory, MemoryId(fill.image))?;
+    let region = region_of(&memory, fill.region.as_ref())?;
+    let colour = <[u8; 16]>::try_from(&fill.colour[..])
+        .map_err(|_| Violation::Malformed("a colour of another size"))?;
+    Ok(Prepared::plain(region.map(|region| Operation::FillImage {
+        memory,
+        region,
+        colour,
+    })))
 }
 
 fn migration(migrate: &Migrate, objects: &Objects) -> Result<Prepared, Violation> {

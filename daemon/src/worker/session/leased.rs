@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 
+use crate::accounting::{DEVICES, Slot};
 use crate::handover::Leased;
 
 /// The session's part of the node.
@@ -22,45 +23,73 @@ pub(crate) struct Part {
 }
 
 /// Device memory that may be allocated and that is.
-#[derive(Debug, Default)]
-struct Account {
-    /// Bytes; 0: the device's own limit.
-    limit: u64,
-    used: AtomicU64,
+#[derive(Debug)]
+enum Account {
+    /// Of this session alone.
+    Own {
+        /// Bytes; 0: the device's own limit.
+        limit: u64,
+        used: AtomicU64,
+    },
+    /// Of all sessions of its lease on this node together.
+    Lease {
+        limit: u64,
+        slot: Slot,
+        /// The device's place in the slot.
+        place: usize,
+    },
 }
 
 impl Account {
-    fn new(limit: u64) -> Arc<Account> {
-        Arc::new(Account {
-            limit,
-            used: AtomicU64::new(0),
-        })
-    }
-
     fn take(&self, size: u64) -> bool {
-        let fits = |used: u64| {
-            let used = used.checked_add(size)?;
-            (self.limit == 0 || used <= self.limit).then_some(used)
-        };
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.used.fetch_update(set, fetch, fits).is_ok()
+        match self {
+            Account::Own { limit, used } => {
+                let fits = |used: u64| {
+                    let used = used.checked_add(size)?;
+                    (*limit == 0 || used <= *limit).then_some(used)
+                };
+                let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+                used.fetch_update(set, fetch, fits).is_ok()
+            }
+            Account::Lease { limit, slot, place } => slot.hold(*place, size, *limit),
+        }
     }
 
     fn give_back(&self, size: u64) {
-        self.used.fetch_sub(size, Ordering::Relaxed);
+        match self {
+            Account::Own { used, .. } => {
+                used.fetch_sub(size, Ordering::Relaxed);
+            }
+            Account::Lease { slot, place, .. } => slot.give_back(*place, size),
+        }
     }
 }
 
 impl Part {
-    /// At most `memory` bytes (0: no limit) in all, of `leased` devices (`None`: of all).
-    pub(crate) fn new(memory: u64, leased: Option<&[Leased]>) -> Part {
-        let place = |of: &Leased| {
-            let device = (PlatformIndex(of.platform), DeviceIndex(of.device));
-            (device, Account::new(of.memory))
+    /// At most `memory` bytes (0: no limit) in all, of `leased` devices (`None`: of all), whose limits hold for
+    /// all sessions that have a slot in the same page.
+    pub(crate) fn new(memory: u64, leased: Option<&[Leased]>, slot: &Slot) -> Part {
+        let own = |limit| Account::Own {
+            limit,
+            used: AtomicU64::new(0),
         };
+        let account = |(place, of): (usize, &Leased)| {
+            let device = (PlatformIndex(of.platform), DeviceIndex(of.device));
+            let account = match of.memory {
+                0 => own(0),
+                limit => Account::Lease {
+                    limit,
+                    slot: slot.clone(),
+                    place,
+                },
+            };
+            (device, Arc::new(account))
+        };
+        // As many as an assignment has room for, and a slot has as many places.
+        let leased = leased.map(|leased| leased.iter().take(DEVICES).enumerate());
         Part {
-            whole: Account::new(memory),
-            devices: leased.map(|leased| leased.iter().map(place).collect()),
+            whole: Arc::new(own(memory)),
+            devices: leased.map(|leased| leased.map(account).collect()),
         }
     }
 
@@ -131,6 +160,7 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounting::{Entry, Ledger};
 
     const P: PlatformIndex = PlatformIndex(0);
 
@@ -142,13 +172,25 @@ mod tests {
         }
     }
 
+    /// A session's slot in a page of its lease.
+    fn slots<const N: usize>() -> ([Slot; N], [Entry; N]) {
+        let ledger = Ledger::new(N as u32).unwrap();
+        let entries = [(); N].map(|()| ledger.enter().unwrap());
+        let slot = |entry: &Entry| {
+            let page = entry.page().try_clone_to_owned().unwrap();
+            Slot::adopt(&page, entry.number()).unwrap()
+        };
+        (std::array::from_fn(|n| slot(&entries[n])), entries)
+    }
+
     fn device(n: u32) -> DeviceIndex {
         DeviceIndex(n)
     }
 
     #[test]
     fn without_a_lease_everything_is_allowed_up_to_the_sessions_limit() {
-        let part = Part::new(10, None);
+        let ([slot], _entry) = slots();
+        let part = Part::new(10, None, &slot);
         assert!(part.allows(PlatformIndex(7), device(7)) && part.allows_platform(P));
         let accounts = part.accounts(P, [device(0)].into_iter());
         let charge = accounts.charge(7).unwrap();
@@ -156,7 +198,7 @@ mod tests {
         drop(charge);
         assert!(accounts.charge(10).is_some());
         assert!(
-            Part::new(0, None)
+            Part::new(0, None, &slot)
                 .accounts(P, [].into_iter())
                 .charge(u64::MAX)
                 .is_some()
@@ -165,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_lease_has_its_devices_only_and_each_its_memory() {
-        let part = Part::new(0, Some(&[leased(0, 10), leased(2, 0)]));
+        let ([slot], _entry) = slots();
+        let part = Part::new(0, Some(&[leased(0, 10), leased(2, 0)]), &slot);
         assert!(part.allows(P, device(0)) && !part.allows(P, device(1)));
         assert!(!part.allows(PlatformIndex(1), device(0)));
         assert!(part.allows_platform(P) && !part.allows_platform(PlatformIndex(1)));
@@ -181,5 +224,20 @@ mod tests {
         drop(held);
         // What was refused charged nothing.
         assert!(limited.charge(10).is_some());
+    }
+
+    #[test]
+    fn sessions_of_a_lease_share_its_memory() {
+        let ([one, other], _entries) = slots();
+        let devices = [leased(2, 0), leased(0, 10)];
+        let [one, other] = [one, other].map(|slot| Part::new(0, Some(&devices), &slot));
+        let of = |part: &Part, n| part.accounts(P, [device(n)].into_iter());
+        let held = of(&one, 0).charge(6).unwrap();
+        assert!(of(&other, 0).charge(5).is_none());
+        assert!(of(&other, 2).charge(1 << 40).is_some(), "it has no limit");
+        let rest = of(&other, 0).charge(4).unwrap();
+        assert!(of(&one, 0).charge(1).is_none());
+        drop((held, rest));
+        assert!(of(&other, 0).charge(10).is_some());
     }
 }

@@ -8,9 +8,11 @@
 //! that thread. No thread is woken on the way. Small writes and reads go the same way, their bytes
 //! inside command and completion; large ones end in [`crate::bulk`].
 //!
-//! - [`objects`], [`arguments`], [`command`]: what the client's ids name; [`leased`]: of which devices;
+//! - [`objects`], [`arguments`], [`command`]: what the client's ids name; [`leased`]: of which devices; [`sub_devices`]: and
+//!   parts of these;
 //! - [`graph`]: which command may go when, pure;
-//! - [`apply`], [`enqueue`], [`query`], [`program`]: the verbs; builds have threads of their own;
+//! - [`apply`], [`images`], [`enqueue`], [`query`], [`program`]: the verbs; builds have threads of their own;
+//! - [`command_buffers`]: commands that are kept to be enqueued again and again;
 //! - [`run`]: to the native queues; [`unseen`]: the shorter way of what nobody looks at; [`outbox`], [`printed`]: back to the client;
 //! - [`links`], [`mirrors`]: to and from the client's sessions on other nodes.
 //!
@@ -26,9 +28,11 @@
 mod apply;
 mod arguments;
 pub(crate) mod command;
+mod command_buffers;
 pub(crate) mod enqueue;
 mod graph;
 pub(crate) mod hash;
+mod images;
 mod leased;
 pub(crate) mod links;
 mod mirrors;
@@ -38,6 +42,8 @@ mod printed;
 mod program;
 mod query;
 pub(crate) mod run;
+pub(crate) mod sub_devices;
+mod svm;
 mod unseen;
 
 use std::sync::Arc;
@@ -63,6 +69,7 @@ use self::program::builder::Builder;
 pub(super) use self::program::compile_for_cache;
 use self::run::Runner;
 use super::connection::{EventSink, SessionLimits, SessionStart};
+use crate::accounting::{Counter, Slot};
 use crate::build_cache;
 use crate::bulk::Engine;
 use crate::runtime::node::Node;
@@ -131,6 +138,8 @@ pub(crate) struct Shared {
     pub(crate) links: Links,
     pub(crate) freed: Freed,
     pub(crate) part: Part,
+    /// What the session uses is counted there.
+    pub(crate) account: Slot,
     pub(crate) builds: Option<Arc<build_cache::Client>>,
     // Commands in native queues whose end nobody looks at.
     pub(crate) unseen: Arc<AtomicUsize>,
@@ -206,7 +215,12 @@ impl Session {
             bulk: Engine::default(),
             links: Links::new(start.id),
             freed: Freed::default(),
-            part: Part::new(start.limits.device_memory, start.leased.as_deref()),
+            part: Part::new(
+                start.limits.device_memory,
+                start.leased.as_deref(),
+                &start.account,
+            ),
+            account: start.account,
             builds: start.builds,
             unseen: Arc::default(),
             core: Mutex::default(),
@@ -249,6 +263,7 @@ impl Session {
             });
         }
         self.shared.bulk.note_batch();
+        let count = batch.commands.len() as u64;
         let mut runner = Runner::of_batch(&self.shared, batch.commands.len());
         let enqueuing = Enqueuing::begin();
         let mut commands = batch.commands.drain(..).peekable();
@@ -261,6 +276,7 @@ impl Session {
         }
         drop(runner);
         drop(enqueuing);
+        self.shared.account.add(Counter::Commands, count);
         self.shared.outbox.applied(*next - 1);
         drop(self.shared.outbox.take_spent());
         Ok(())
@@ -279,6 +295,11 @@ impl Session {
     /// Takes a connection of another worker, which has proved its link's secret.
     pub(crate) fn attach_peer(&self, place: Place, line: Line) {
         place.take(&self.shared, line);
+    }
+
+    /// Tells the client why its session ends. What is said later, it does not look at.
+    pub fn say_farewell(&self, reason: &str) {
+        self.shared.outbox.farewell(reason);
     }
 
     /// The client is gone or said goodbye: stop what can be stopped, within `limit`. The process exits

@@ -7,17 +7,23 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
 
-use causeway_proto::id::{ContextId, DeviceIndex, KernelId, MemoryId, ProgramId, QueueId};
+use causeway_proto::id::{
+    CommandBufferId, ContextId, DeviceIndex, KernelId, MemoryId, PlatformIndex, ProgramId, QueueId,
+    SamplerId,
+};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::Violation;
 use super::arguments::Arguments;
+use super::command_buffers::CommandBuffer;
 use super::hash::ById;
 use super::leased::{Accounts, Charge};
 use super::program::Program;
+use super::sub_devices::Part;
 use super::unseen::Unseen;
 use crate::bulk::Rings;
 use crate::runtime::buffer::Buffer;
@@ -26,6 +32,7 @@ use crate::runtime::kernel::Kernel as NativeKernel;
 use crate::runtime::node::Device;
 use crate::runtime::pinned::{PinnedPart, PinnedPool};
 use crate::runtime::queue::Queue as NativeQueue;
+use crate::runtime::sampler::Sampler as NativeSampler;
 
 /// Pinned memory for small transfers, of one device in one context: at most so many MiB.
 const PINNED_SLABS: usize = 16;
@@ -37,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) native: Result<NativeContext, Status>,
     /// What its buffers count against.
     pub(crate) accounts: Accounts,
+    // Those of the devices that are parts of others: they live as long.
+    _parts: Vec<Arc<Part>>,
     pools: Mutex<HashMap<DeviceIndex, Arc<OnceLock<Option<PinnedPool>>>>>,
     rings: Mutex<HashMap<DeviceIndex, Arc<Rings>>>,
 }
@@ -48,12 +57,14 @@ impl Context {
         devices: Vec<(DeviceIndex, Device)>,
         native: Result<NativeContext, Status>,
         accounts: Accounts,
+        parts: Vec<Arc<Part>>,
     ) -> Context {
         Context {
             id,
             devices,
             native,
             accounts,
+            _parts: parts,
             pools: Mutex::default(),
             rings: Mutex::default(),
         }
@@ -125,7 +136,7 @@ impl Queue {
     }
 }
 
-/// A buffer or sub-buffer.
+/// A buffer, sub-buffer or image.
 pub(crate) struct Memory {
     pub(crate) context: Arc<Context>,
     pub(crate) native: Result<Buffer, Status>,
@@ -134,8 +145,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// A buffer, for which `charge` was taken.
-    pub(crate) fn buffer(
+    /// With bytes of its own, for which `charge` was taken.
+    pub(crate) fn whole(
         context: Arc<Context>,
         native: Result<Buffer, Status>,
         charge: Option<Charge>,
@@ -148,8 +159,8 @@ impl Memory {
         }
     }
 
-    /// A sub-buffer: its bytes are its parent's.
-    pub(crate) fn sub_buffer(context: Arc<Context>, native: Result<Buffer, Status>) -> Memory {
+    /// A sub-buffer, or an image made from another object: its bytes are its parent's.
+    pub(crate) fn part(context: Arc<Context>, native: Result<Buffer, Status>) -> Memory {
         Memory {
             context,
             native,
@@ -157,10 +168,15 @@ impl Memory {
         }
     }
 
-    /// The native buffer.
+    /// The native object.
     pub(crate) fn native(&self) -> Result<&Buffer, Status> {
         self.native.as_ref().map_err(|s| *s)
     }
+}
+
+/// A sampler, made or broken.
+pub(crate) struct Sampler {
+    pub(crate) native: Result<NativeSampler, Status>,
 }
 
 /// A kernel: the argument table in command order, and the native kernel with what is set on it.
@@ -174,6 +190,8 @@ pub(crate) struct Kernel {
 pub(crate) struct Bound {
     pub(crate) kernel: NativeKernel,
     pub(crate) set: Vec<u64>,
+    /// The same of what it reaches by pointers in memory.
+    pub(crate) reaches: u64,
 }
 
 type Table<I, T> = HashMap<I, Arc<T>, ById>;
@@ -186,6 +204,11 @@ pub(crate) struct Objects {
     pub(crate) memory: Table<MemoryId, Memory>,
     pub(crate) programs: Table<ProgramId, Program>,
     pub(crate) kernels: Table<KernelId, Kernel>,
+    pub(crate) samplers: Table<SamplerId, Sampler>,
+    pub(crate) sub_devices: HashMap<(PlatformIndex, DeviceIndex), Arc<Part>>,
+    pub(crate) command_buffers: Table<CommandBufferId, CommandBuffer>,
+    /// What is kept in command buffers: commands and their places in others' order.
+    pub(crate) recorded: usize,
 }
 
 impl Objects {
@@ -196,6 +219,10 @@ impl Objects {
             + self.memory.len()
             + self.programs.len()
             + self.kernels.len()
+            + self.samplers.len()
+            + self.sub_devices.len()
+            + self.command_buffers.len()
+            + self.recorded
     }
 }
 
@@ -211,8 +238,8 @@ pub(crate) fn find<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T>(
 }
 
 /// A new id in the table, or the end of the session.
-pub(crate) fn add<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T>(
-    table: &mut Table<I, T>,
+pub(crate) fn add<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T, S: BuildHasher>(
+    table: &mut HashMap<I, Arc<T>, S>,
     id: I,
     object: T,
 ) -> Result<(), Violation> {

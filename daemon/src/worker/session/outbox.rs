@@ -175,6 +175,11 @@ impl Outbox {
         self.put(|waiting| waiting.batch.links.push(state));
     }
 
+    /// The session ends, and why.
+    pub(crate) fn farewell(&self, reason: &str) {
+        self.put(|state| reason.clone_into(&mut state.batch.farewell));
+    }
+
     /// All commands up to `number` have been applied.
     pub(crate) fn applied(&self, number: u64) {
         self.applied.store(number, Ordering::Release);
@@ -257,6 +262,7 @@ impl Something for EventBatch {
             && self.answers.is_empty()
             && self.notices.is_empty()
             && self.links.is_empty()
+            && self.farewell.is_empty()
             && self.printed.is_empty())
     }
 }

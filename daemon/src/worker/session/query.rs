@@ -4,14 +4,16 @@
 use std::sync::Arc;
 
 use causeway_proto::command::{
-    Answer, DeviceTimer, KernelArg, KernelWorkGroup, Query, TimerAnswer, answer, kernel_arg, query,
+    Answer, DeviceTimer, KernelArg, KernelSubGroup, KernelWorkGroup, Query, TimerAnswer, answer,
+    kernel_arg, query,
 };
 use causeway_proto::id::{DeviceIndex, KernelId, PlatformIndex, ProgramId, RequestId};
 use causeway_proto::status::Status;
 
-use super::objects::find;
-use super::{Shared, Violation};
+use super::objects::{Kernel, find};
+use super::{Shared, Violation, sub_devices};
 use crate::runtime::clock;
+use crate::runtime::node::Device;
 
 /// Answers a question: at once, or from the builder where the driver may take its time.
 ///
@@ -27,7 +29,8 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
             return Ok(());
         }
         Some(query::Question::KernelWorkGroup(ask)) => kernel_work_group(shared, &ask)?.map(Some),
-        Some(query::Question::DeviceTimer(ask)) => Ok(Some(device_timer(shared, &ask)?)),
+        Some(query::Question::KernelSubGroup(ask)) => kernel_sub_group(shared, &ask)?.map(Some),
+        Some(query::Question::DeviceTimer(ask)) => device_timer(shared, &ask)?.map(Some),
         None => return Err(Violation::Malformed("a query without a question")),
     };
     let status = result.as_ref().err().copied().unwrap_or(Status::SUCCESS);
@@ -40,15 +43,14 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
     Ok(())
 }
 
-fn device_timer(shared: &Arc<Shared>, ask: &DeviceTimer) -> Result<answer::Body, Violation> {
+fn device_timer(
+    shared: &Arc<Shared>,
+    ask: &DeviceTimer,
+) -> Result<Result<answer::Body, Status>, Violation> {
     let (platform, device) = (PlatformIndex(ask.platform), DeviceIndex(ask.device));
-    let device = shared
-        .node
-        .platform(platform)
-        .filter(|_| shared.part.allows(platform, device))
-        .and_then(|platform| platform.device(device))
+    let found = sub_devices::find(shared, platform, device)
         .ok_or(Violation::Malformed("a timer of no device of the node"))?;
-    Ok(timer(device.now()))
+    Ok(found.status.map(|()| timer(found.device.now())))
 }
 
 fn timer(device_ns: u64) -> answer::Body {
@@ -64,13 +66,7 @@ fn kernel_work_group(
     shared: &Arc<Shared>,
     ask: &KernelWorkGroup,
 ) -> Result<Result<answer::Body, Status>, Violation> {
-    let kernel = find(&shared.core.lock().objects.kernels, KernelId(ask.kernel))?;
-    let device = kernel
-        .context
-        .device(DeviceIndex(ask.device))
-        .ok_or(Violation::Malformed(
-            "a kernel's question about no device of its context",
-        ))?;
+    let (kernel, device) = kernel_on(shared, ask.kernel, ask.device)?;
     let answer = || -> Result<answer::Body, Status> {
         let mut bound = kernel.native.as_ref().map_err(|s| *s)?.lock();
         for argument in &ask.args {
@@ -89,4 +85,44 @@ fn kernel_work_group(
         Ok(answer::Body::Value(value.into()))
     };
     Ok(answer())
+}
+
+/// Sizes in a question about sub-groups, or in its answer.
+const MAX_SIZES: usize = 3;
+
+fn kernel_sub_group(
+    shared: &Arc<Shared>,
+    ask: &KernelSubGroup,
+) -> Result<Result<answer::Body, Status>, Violation> {
+    let (kernel, device) = kernel_on(shared, ask.kernel, ask.device)?;
+    if ask.input.len() > MAX_SIZES {
+        return Err(Violation::Malformed(
+            "a question about sub-groups is too long",
+        ));
+    }
+    let input: Vec<usize> = ask.input.iter().map(|size| *size as usize).collect();
+    let room = (ask.room as usize).clamp(1, MAX_SIZES);
+    let answer = || -> Result<answer::Body, Status> {
+        let bound = kernel.native.as_ref().map_err(|s| *s)?.lock();
+        let value = bound
+            .kernel
+            .sub_group_info(device, ask.name, &input, room)?;
+        Ok(answer::Body::Value(value.into()))
+    };
+    Ok(answer())
+}
+
+fn kernel_on(
+    shared: &Shared,
+    kernel: u64,
+    device: u32,
+) -> Result<(Arc<Kernel>, Device), Violation> {
+    let kernel = find(&shared.core.lock().objects.kernels, KernelId(kernel))?;
+    let device = kernel
+        .context
+        .device(DeviceIndex(device))
+        .ok_or(Violation::Malformed(
+            "a kernel's question about no device of its context",
+        ))?;
+    Ok((kernel, device))
 }

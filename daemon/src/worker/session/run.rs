@@ -22,7 +22,7 @@ use super::command::Command;
 use super::enqueue::{Operation, Task};
 use super::graph::Step;
 use super::objects::{Kernel, Queue};
-use super::{Core, Shared, unseen};
+use super::{Core, Shared, command_buffers, unseen};
 use crate::bulk;
 use crate::runtime::event::{Event, Listener, WaitList, listen};
 use crate::runtime::host::Host;
@@ -226,6 +226,11 @@ impl<'a> Runner<'a> {
             Operation::Receive { memory, region } => {
                 bulk::receive(self.shared, task, memory, *region, &waits)?;
             }
+            Operation::Replay { commands, .. } => {
+                let (parts, end) = command_buffers::enqueue(&task.queue, commands, &waits)?;
+                task.command.consists_of(parts);
+                return Ok(Started::Enqueued(end));
+            }
             operation => return enqueue(&task.queue, operation, &waits).map(Started::Enqueued),
         }
         Ok(Started::ByBulk)
@@ -287,8 +292,8 @@ pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Statu
     Ok(list)
 }
 
-// A launch without an event, where events are dear; none for anything else.
-fn launch_untold(queue: &Queue, operation: &Operation) -> Option<Result<(), Status>> {
+/// A launch without an event, where events are dear; none for anything else.
+pub(super) fn launch_untold(queue: &Queue, operation: &Operation) -> Option<Result<(), Status>> {
     let Operation::NdRange {
         kernel,
         arguments,
@@ -306,8 +311,12 @@ fn launch_untold(queue: &Queue, operation: &Operation) -> Option<Result<(), Stat
     }))
 }
 
-// Hands an operation other than a bulk transfer's to its native queue.
-fn enqueue(queue: &Queue, operation: &Operation, waits: &WaitList<'_>) -> Result<Event, Status> {
+/// Hands an operation other than a bulk transfer's or a replay to its native queue.
+pub(super) fn enqueue(
+    queue: &Queue,
+    operation: &Operation,
+    waits: &WaitList<'_>,
+) -> Result<Event, Status> {
     let native = queue.native()?;
     match operation {
         Operation::NdRange {
@@ -354,6 +363,11 @@ fn enqueue(queue: &Queue, operation: &Operation, waits: &WaitList<'_>) -> Result
             offset,
             size,
         } => native.fill(memory.native()?, pattern, *offset, *size, waits),
+        Operation::FillImage {
+            memory,
+            region,
+            colour,
+        } => native.fill_image(memory.native()?, region, *colour, waits),
         Operation::Migrate { memory, flags } => {
             let buffers = memory
                 .iter()
@@ -366,7 +380,8 @@ fn enqueue(queue: &Queue, operation: &Operation, waits: &WaitList<'_>) -> Result
         Operation::BulkWrite { .. }
         | Operation::BulkRead { .. }
         | Operation::Send { .. }
-        | Operation::Receive { .. } => Err(Status::INVALID_OPERATION),
+        | Operation::Receive { .. }
+        | Operation::Replay { .. } => Err(Status::INVALID_OPERATION),
     }
 }
 

@@ -7,9 +7,10 @@ use cl_headers::types::*;
 
 use crate::api::handle;
 use crate::api::info::list;
+use crate::api::memory::Noun;
 use crate::error::{ClResult, fail, require};
 use crate::stub::kernel::Arg;
-use crate::stub::{ArgValue, Buffer, Context, Sampler};
+use crate::stub::{ArgValue, Buffer, Context, Image, Sampler};
 
 /// Reads and checks a value; values, then objects, then sizes, as the specification lists the errors.
 ///
@@ -28,6 +29,8 @@ pub(in crate::api) unsafe fn read_arg(
     // SAFETY: the caller's promise.
     let bytes = unsafe { list(value.cast::<u8>(), size) };
     match arg.kind {
+        // What no query told is found by trials, to which an image or a sampler looks like a value.
+        ArgKind::Value if arg.declared.is_none() => unknown(context, arg, size, value, bytes),
         ArgKind::Value => {
             require(!value.is_null(), CL_INVALID_ARG_VALUE)?;
             plain(bytes, arg.size)
@@ -38,17 +41,20 @@ pub(in crate::api) unsafe fn read_arg(
             require(size > 0, CL_INVALID_ARG_SIZE)?;
             Ok(ArgValue::Local(size as u64))
         }
-        ArgKind::Unspecified => unknown(context, size, value, bytes),
-        // Without image support no handle can be an image, nor a sampler.
-        ArgKind::Image | ArgKind::Pipe => {
+        ArgKind::Unspecified => unknown(context, arg, size, value, bytes),
+        ArgKind::Image => {
+            require(!value.is_null(), CL_INVALID_ARG_VALUE)?;
+            require(size == size_of::<cl_mem>(), CL_INVALID_ARG_SIZE)?;
+            image(context, arg, handle_in(bytes))
+        }
+        ArgKind::Pipe => {
             require(size == size_of::<cl_mem>(), CL_INVALID_ARG_SIZE)?;
             fail(CL_INVALID_MEM_OBJECT)
         }
         ArgKind::Sampler => {
             require(!value.is_null(), CL_INVALID_ARG_VALUE)?;
             require(size == size_of::<cl_sampler>(), CL_INVALID_ARG_SIZE)?;
-            handle::resolve::<Sampler>(handle_in(bytes).cast())?;
-            fail(CL_INVALID_SAMPLER)
+            sampler(context, handle_in(bytes))
         }
         // Queues on the device are not offered, and a host queue is none.
         ArgKind::Queue => fail(CL_INVALID_DEVICE_QUEUE),
@@ -67,29 +73,67 @@ fn memory(context: &Arc<Context>, size: size_t, raw: *mut c_void) -> ClResult<Ar
     if raw.is_null() {
         return Ok(ArgValue::Memory(None));
     }
-    let buffer = handle::resolve::<Buffer>(raw)?;
-    require(
-        Arc::ptr_eq(buffer.context(), context),
-        CL_INVALID_MEM_OBJECT,
-    )?;
-    Ok(ArgValue::Memory(Some(Arc::downgrade(&buffer))))
+    given(context, Noun::Buffer.resolve(raw)?)
 }
 
-/// Of a binary about which neither queries nor trials told the kind: what is given decides.
+fn given(context: &Arc<Context>, memory: Arc<Buffer>) -> ClResult<ArgValue> {
+    let same = Arc::ptr_eq(memory.context(), context);
+    require(same, CL_INVALID_MEM_OBJECT)?;
+    Ok(ArgValue::Memory(Some(Arc::downgrade(&memory))))
+}
+
+/// "CL_INVALID_MEM_OBJECT for an argument declared to be [an image] when the specified arg_value is not a valid memory
+/// object" of that type. "CL_INVALID_ARG_VALUE if the argument is an image declared with the read_only qualifier and
+/// arg_value refers to an image object created with cl_mem_flags of CL_MEM_WRITE or if the image argument is declared
+/// with the write_only qualifier and arg_value refers to an image object created with cl_mem_flags of CL_MEM_READ."
+fn image(context: &Arc<Context>, arg: &Arg, raw: *mut c_void) -> ClResult<ArgValue> {
+    let memory = Noun::Image.resolve(raw)?;
+    if let Some(declared) = arg.declared {
+        let kind = memory.image().map(Image::kind);
+        let suits = declared.image_type.is_none() || declared.image_type == kind;
+        require(suits, CL_INVALID_MEM_OBJECT)?;
+        let excluded = match declared.access_qualifier {
+            CL_KERNEL_ARG_ACCESS_READ_ONLY => CL_MEM_WRITE_ONLY,
+            CL_KERNEL_ARG_ACCESS_WRITE_ONLY => CL_MEM_READ_ONLY,
+            CL_KERNEL_ARG_ACCESS_READ_WRITE => CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY,
+            _ => 0,
+        };
+        require(memory.flags() & excluded == 0, CL_INVALID_ARG_VALUE)?;
+    }
+    given(context, memory)
+}
+
+fn sampler(context: &Arc<Context>, raw: *mut c_void) -> ClResult<ArgValue> {
+    let sampler = handle::resolve::<Sampler>(raw.cast())?;
+    let same = Arc::ptr_eq(sampler.context(), context);
+    require(same, CL_INVALID_SAMPLER)?;
+    Ok(ArgValue::Sampler(sampler))
+}
+
+/// Of a binary whose arguments no query tells: an object that is given is meant; else trials have told what they can.
 fn unknown(
     context: &Arc<Context>,
+    arg: &Arg,
     size: size_t,
     value: *const c_void,
     bytes: &[u8],
 ) -> ClResult<ArgValue> {
     require(size > 0, CL_INVALID_ARG_SIZE)?;
     let raw = handle_in(bytes);
-    if value.is_null() && size != size_of::<cl_mem>() {
-        Ok(ArgValue::Local(size as u64))
-    } else if value.is_null() || handle::resolve::<Buffer>(raw).is_ok() {
-        memory(context, size, raw)
+    if !value.is_null() {
+        if let Ok(found) = handle::resolve::<Buffer>(raw) {
+            return given(context, found);
+        }
+        if handle::resolve::<Sampler>(raw.cast()).is_ok() {
+            return sampler(context, raw);
+        }
+        return plain(bytes, arg.size);
+    }
+    require(arg.kind != ArgKind::Value, CL_INVALID_ARG_VALUE)?;
+    if size == size_of::<cl_mem>() {
+        Ok(ArgValue::Memory(None))
     } else {
-        plain(bytes, 0)
+        Ok(ArgValue::Local(size as u64))
     }
 }
 

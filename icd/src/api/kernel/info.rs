@@ -1,5 +1,5 @@
 //! `clGetKernelInfo`, `clGetKernelArgInfo`, `clGetKernelWorkGroupInfo`, and the sub-group queries, which
-//! no device answers.
+//! take input and so are answered by the node.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use cl_headers::types::*;
 
 use super::entry_points;
 use crate::api::handle;
-use crate::api::info::{Answered, Info};
+use crate::api::info::{Answered, Info, list};
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::kernel::OnDevice;
 use crate::stub::{Device, Kernel, Origin, Queue};
@@ -45,22 +45,32 @@ entry_points! {
     }
 
     fn clGetKernelSubGroupInfo(
-        kernel: cl_kernel, _device: cl_device_id, _param_name: cl_kernel_sub_group_info,
-        _input_value_size: size_t, _input_value: *const c_void, _param_value_size: size_t,
-        _param_value: *mut c_void, _param_value_size_ret: *mut size_t,
+        kernel: cl_kernel, device: cl_device_id, param_name: cl_kernel_sub_group_info,
+        input_value_size: size_t, input_value: *const c_void, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
-        handle::resolve::<Kernel>(kernel)?;
-        // No device offers sub-groups (CL_DEVICE_MAX_NUM_SUB_GROUPS is 0).
-        fail(CL_INVALID_OPERATION)
+        let kernel = handle::resolve::<Kernel>(kernel)?;
+        let device = if device.is_null() { None } else { Some(handle::resolve::<Device>(device)?) };
+        // SAFETY: the specification's contract of the input: NULL or as many bytes.
+        let input = unsafe { sub_group_input(param_name, input_value_size, input_value) };
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer_sub_group(&kernel, device.as_deref(), param_name, input, info).map(drop)
     }
 
     fn clGetKernelSubGroupInfoKHR(
-        in_kernel: cl_kernel, _in_device: cl_device_id, _param_name: cl_kernel_sub_group_info,
-        _input_value_size: size_t, _input_value: *const c_void, _param_value_size: size_t,
-        _param_value: *mut c_void, _param_value_size_ret: *mut size_t,
+        in_kernel: cl_kernel, in_device: cl_device_id, param_name: cl_kernel_sub_group_info,
+        input_value_size: size_t, input_value: *const c_void, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
-        handle::resolve::<Kernel>(in_kernel)?;
-        fail(CL_INVALID_OPERATION)
+        // SAFETY: the same contract.
+        let code = unsafe {
+            clGetKernelSubGroupInfo(
+                in_kernel, in_device, param_name, input_value_size, input_value, param_value_size,
+                param_value, param_value_size_ret,
+            )
+        };
+        require(code == CL_SUCCESS, code)
     }
 
     fn clGetKernelSuggestedLocalWorkSize(
@@ -156,4 +166,60 @@ fn answer_work_group(
         }
         _ => fail(CL_INVALID_VALUE),
     }
+}
+
+/// Bytes of a size.
+const SIZE: usize = size_of::<size_t>();
+
+/// The sizes that a question about sub-groups is asked with.
+///
+/// # Errors
+/// `CL_INVALID_VALUE` for a name that is not known, and for other input than it takes.
+///
+/// # Safety
+/// `input` is NULL or leads to `size` readable bytes.
+unsafe fn sub_group_input(
+    name: cl_kernel_sub_group_info,
+    size: size_t,
+    input: *const c_void,
+) -> ClResult<Vec<u64>> {
+    let counts = match name {
+        CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE | CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE => 1..=3,
+        CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT => 1..=1,
+        CL_KERNEL_MAX_NUM_SUB_GROUPS | CL_KERNEL_COMPILE_NUM_SUB_GROUPS => 0..=0,
+        _ => return fail(CL_INVALID_VALUE),
+    };
+    if *counts.end() == 0 {
+        return Ok(Vec::new());
+    }
+    let count = size / SIZE;
+    let fits = size.is_multiple_of(SIZE) && counts.contains(&count) && !input.is_null();
+    require(fits, CL_INVALID_VALUE)?;
+    // SAFETY: not NULL, with as many bytes; of any alignment.
+    let bytes = unsafe { list(input.cast::<[u8; SIZE]>(), count) };
+    Ok(bytes
+        .iter()
+        .map(|size| usize::from_ne_bytes(*size) as u64)
+        .collect())
+}
+
+fn answer_sub_group(
+    kernel: &Kernel,
+    device: Option<&Device>,
+    name: cl_kernel_sub_group_info,
+    input: ClResult<Vec<u64>>,
+    info: Info,
+) -> ClResult<Answered> {
+    let on = on_device(kernel, device)?;
+    let has = on.device.number(CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0;
+    require(has, CL_INVALID_OPERATION)?;
+    let input = input?;
+    let (place, room) = info.room();
+    // As many dimensions as there is room for.
+    let room = match name {
+        CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT if !place.is_null() => (room / SIZE).clamp(1, 3),
+        CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT => 3,
+        _ => 1,
+    };
+    info.give_bytes(&kernel.ask_sub_group(on, name, input, room as u32)?)
 }

@@ -2,6 +2,7 @@
 
 mod arg;
 mod info;
+mod svm;
 
 use cl_headers::types::*;
 
@@ -13,6 +14,7 @@ use crate::stub::{Kernel, Program};
 
 pub(super) use arg::*;
 pub(super) use info::*;
+pub(super) use svm::*;
 
 entry_points! {
     fn clCreateKernel(program: cl_program, kernel_name: *const c_char; errcode_ret) -> cl_kernel {
@@ -66,20 +68,5 @@ entry_points! {
         let value = unsafe { read_arg(kernel.program().context(), arg, arg_size, arg_value)? };
         kernel.set_arg(index, value);
         Ok(())
-    }
-
-    fn clSetKernelArgSVMPointer(kernel: cl_kernel, _arg_index: cl_uint, _arg_value: *const c_void) {
-        handle::resolve::<Kernel>(kernel)?;
-        // No device has shared virtual memory.
-        fail(CL_INVALID_OPERATION)
-    }
-
-    fn clSetKernelExecInfo(
-        kernel: cl_kernel, _param_name: cl_kernel_exec_info, _param_value_size: size_t,
-        _param_value: *const c_void,
-    ) {
-        handle::resolve::<Kernel>(kernel)?;
-        // All that it can tell is about shared virtual memory.
-        fail(CL_INVALID_OPERATION)
     }
 }

@@ -5,24 +5,25 @@ use cl_headers::types::*;
 
 use super::super::entry::entry_points;
 use super::super::handle;
-use super::host_region;
+use super::{Noun, host_region};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, BufferSpec, Context};
+use crate::stub::{Buffer, BufferSpec, Context, svm};
 
-const KERNEL_ACCESS: cl_mem_flags = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
-const HOST_ACCESS: cl_mem_flags =
+pub(in crate::api) const KERNEL_ACCESS: cl_mem_flags =
+    CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
+pub(in crate::api) const HOST_ACCESS: cl_mem_flags =
     CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
-const HOST_POINTER: cl_mem_flags =
+pub(in crate::api) const HOST_POINTER: cl_mem_flags =
     CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
 
 /// At most one bit of the set.
-fn at_most_one(flags: cl_mem_flags, of: cl_mem_flags) -> bool {
+pub(in crate::api) fn at_most_one(flags: cl_mem_flags, of: cl_mem_flags) -> bool {
     (flags & of).count_ones() <= 1
 }
 
 /// "CL_INVALID_VALUE if values specified in flags are not valid": unknown bits, or two that exclude
 /// each other.
-fn check_flags(flags: cl_mem_flags) -> ClResult {
+pub(in crate::api) fn check_flags(flags: cl_mem_flags) -> ClResult {
     let known = KERNEL_ACCESS | HOST_ACCESS | HOST_POINTER;
     let valid = flags & !known == 0
         && at_most_one(flags, KERNEL_ACCESS)
@@ -45,7 +46,7 @@ fn check_size(context: &Context, size: usize) -> ClResult {
 }
 
 /// Reads a property list, of which no name is known here; with its 0, empty for NULL.
-fn properties_of(properties: *const cl_mem_properties) -> ClResult<Vec<u64>> {
+pub(in crate::api) fn properties_of(properties: *const cl_mem_properties) -> ClResult<Vec<u64>> {
     if properties.is_null() {
         return Ok(Vec::new());
     }
@@ -71,6 +72,21 @@ fn create(
     let wants_pointer = flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) != 0;
     require(wants_pointer != host_ptr.is_null(), CL_INVALID_HOST_PTR)?;
     let address = host_ptr.expose_provenance();
+    let host_address = (flags & CL_MEM_USE_HOST_PTR != 0).then_some(address);
+    let spec = BufferSpec {
+        context,
+        flags,
+        properties,
+        size: size as u64,
+        host_address,
+        image: None,
+    };
+    if let Some((svm, origin)) = host_address.and_then(|of| svm::find(&spec.context, of)) {
+        // "CL_INVALID_BUFFER_SIZE if […] CL_MEM_USE_HOST_PTR is set in flags and host_ptr is a pointer returned by
+        // clSVMAlloc and size is greater than the size passed to clSVMAlloc."
+        require(svm.range(origin, spec.size).is_ok(), CL_INVALID_BUFFER_SIZE)?;
+        return Ok(handle::publish(Buffer::over_svm(&svm, origin, spec)?));
+    }
     let contents = if wants_pointer {
         let whole = Region::linear(0, size as u64).or(fail(CL_INVALID_BUFFER_SIZE))?;
         // SAFETY: the application gives `size` readable bytes for the length of this call, and all
@@ -79,21 +95,17 @@ fn create(
     } else {
         None
     };
-    let spec = BufferSpec {
-        context,
-        flags,
-        properties,
-        size: size as u64,
-        host_address: (flags & CL_MEM_USE_HOST_PTR != 0).then_some(address),
-    };
     Ok(handle::publish(Buffer::new(spec, contents)?))
 }
 
-/// The flags of a sub-buffer: its own, and what it inherits.
+/// The flags of a sub-buffer, or an image over other memory: its own, and what it inherits.
 ///
 /// # Errors
 /// `CL_INVALID_VALUE` for what does not go with the parent's.
-fn inherited_flags(parent: cl_mem_flags, flags: cl_mem_flags) -> ClResult<cl_mem_flags> {
+pub(in crate::api) fn inherited_flags(
+    parent: cl_mem_flags,
+    flags: cl_mem_flags,
+) -> ClResult<cl_mem_flags> {
     check_flags(flags)?;
     // Where the memory comes from is the parent's business alone.
     require(flags & HOST_POINTER == 0, CL_INVALID_VALUE)?;
@@ -128,7 +140,7 @@ fn create_sub_buffer(
     create_type: cl_buffer_create_type,
     create_info: *const c_void,
 ) -> ClResult<cl_mem> {
-    let parent = handle::resolve::<Buffer>(buffer)?;
+    let parent = Noun::Buffer.resolve(buffer)?;
     // A part has no parts.
     require(parent.parent().is_none(), CL_INVALID_MEM_OBJECT)?;
     let flags = inherited_flags(parent.flags(), flags)?;

@@ -8,14 +8,15 @@ use smallvec::smallvec;
 
 use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
+use super::super::handle;
 use super::super::info::list;
-use super::on_queue;
 use super::rect::{pitches, rectangle, triple};
+use super::{Noun, for_queue};
 use crate::error::{ClResult, require};
 use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work, nothing};
 
 /// Enqueues a copy or fill, or a command that moves nothing where there are no bytes.
-fn enqueue(
+pub(in crate::api) fn enqueue(
     queue: &Arc<Queue>,
     work: Option<Work>,
     command: cl_command_type,
@@ -43,45 +44,91 @@ fn enqueue(
     Ok(())
 }
 
-/// The buffers of a copy and their bytes.
-struct Copy {
-    from: Arc<Buffer>,
-    to: Arc<Buffer>,
-    source: Region,
-    destination: Region,
+/// The buffers or images of a copy and their bytes.
+pub(in crate::api) struct Copy {
+    pub(in crate::api) from: Arc<Buffer>,
+    pub(in crate::api) to: Arc<Buffer>,
+    pub(in crate::api) source: Region,
+    pub(in crate::api) destination: Region,
 }
 
 impl Copy {
     /// "CL_MEM_COPY_OVERLAP if src_buffer and dst_buffer are the same buffer or sub-buffer object and the
     /// source and destination regions overlap or if src_buffer and dst_buffer are different sub-buffers of
     /// the same associated buffer object and they overlap."
-    fn check_overlap(&self) -> ClResult {
+    pub(in crate::api) fn check_overlap(&self) -> ClResult {
         let shares = self.from.shares(&self.source, &self.to, &self.destination);
         require(!shares, CL_MEM_COPY_OVERLAP)
     }
 
-    fn work(&self) -> Option<Work> {
+    pub(in crate::api) fn work(&self) -> Option<Work> {
         (self.source.packed_length() > 0).then(|| Work::Copy {
             source: (self.from.clone(), self.source),
             destination: (self.to.clone(), self.destination),
         })
     }
 
-    fn hold(self) -> Hold {
+    pub(in crate::api) fn hold(self) -> Hold {
         smallvec![self.from, self.to]
     }
 }
 
+/// Checks a copy of bytes side by side.
+///
+/// # Errors
+/// As `clEnqueueCopyBuffer`, but for the wait list.
+pub(in crate::api) fn bytes(
+    queue: &Queue,
+    (source, destination): (cl_mem, cl_mem),
+    (from_offset, to_offset, size): (size_t, size_t, size_t),
+) -> ClResult<Copy> {
+    let memory = [source, destination].map(|raw| (Noun::Buffer, raw));
+    let [from, to] = for_queue(queue, memory)?;
+    let source = from.range(from_offset as u64, size as u64)?;
+    let destination = to.range(to_offset as u64, size as u64)?;
+    let copy = Copy {
+        from,
+        to,
+        source,
+        destination,
+    };
+    copy.check_overlap()?;
+    Ok(copy)
+}
+
 /// The arrays and pitches of a rectangular copy.
-struct CopyRectangle {
-    source_origin: *const size_t,
-    destination_origin: *const size_t,
-    region: *const size_t,
-    source_pitches: (size_t, size_t),
-    destination_pitches: (size_t, size_t),
+pub(in crate::api) struct CopyRectangle {
+    pub(in crate::api) source_origin: *const size_t,
+    pub(in crate::api) destination_origin: *const size_t,
+    pub(in crate::api) region: *const size_t,
+    pub(in crate::api) source_pitches: (size_t, size_t),
+    pub(in crate::api) destination_pitches: (size_t, size_t),
 }
 
 impl CopyRectangle {
+    /// Checks the copy.
+    ///
+    /// # Errors
+    /// As `clEnqueueCopyBufferRect`, but for the wait list.
+    pub(in crate::api) fn copy(
+        &self,
+        queue: &Queue,
+        source: cl_mem,
+        destination: cl_mem,
+    ) -> ClResult<Copy> {
+        let memory = [source, destination].map(|raw| (Noun::Buffer, raw));
+        let [from, to] = for_queue(queue, memory)?;
+        let (source, destination) = self.regions(&from, &to)?;
+        let copy = Copy {
+            from,
+            to,
+            source,
+            destination,
+        };
+        copy.check_overlap()?;
+        Ok(copy)
+    }
+
     fn regions(&self, from: &Arc<Buffer>, to: &Arc<Buffer>) -> ClResult<(Region, Region)> {
         // SAFETY: the specification's contract: each NULL or of three numbers.
         let [source, destination, size] = unsafe {
@@ -108,9 +155,53 @@ impl CopyRectangle {
     }
 }
 
+/// A fill's arguments.
+pub(in crate::api) struct Fill {
+    pub(in crate::api) buffer: cl_mem,
+    pub(in crate::api) pattern: *const c_void,
+    pub(in crate::api) pattern_size: size_t,
+    pub(in crate::api) offset: size_t,
+    pub(in crate::api) size: size_t,
+}
+
+impl Fill {
+    /// Checks the fill; what it does, if anything, and its buffer.
+    ///
+    /// # Errors
+    /// As `clEnqueueFillBuffer`, but for the wait list.
+    ///
+    /// # Safety
+    /// `pattern` is NULL or of `pattern_size` bytes.
+    pub(in crate::api) unsafe fn work(&self, queue: &Queue) -> ClResult<(Option<Work>, Hold)> {
+        let Fill {
+            buffer,
+            pattern,
+            pattern_size,
+            offset,
+            size,
+        } = *self;
+        let [buffer] = for_queue(queue, [(Noun::Buffer, buffer)])?;
+        check_pattern(pattern.is_null(), pattern_size, offset, size)?;
+        let region = buffer.range(offset as u64, size as u64)?;
+        // SAFETY: not NULL, and by the caller's promise of so many bytes, which are copied here.
+        let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
+        let work = (size > 0).then(|| Work::Fill {
+            buffer: buffer.clone(),
+            pattern: pattern.into(),
+            region,
+        });
+        Ok((work, smallvec![buffer]))
+    }
+}
+
 /// "CL_INVALID_VALUE if pattern is NULL or if pattern_size is 0 or if pattern_size is not one of {1, 2, 4, 8,
 /// 16, 32, 64, 128}; if offset and size are not a multiple of pattern_size."
-fn check_pattern(pattern_is_null: bool, length: usize, offset: usize, size: usize) -> ClResult {
+pub(in crate::api) fn check_pattern(
+    pattern_is_null: bool,
+    length: usize,
+    offset: usize,
+    size: usize,
+) -> ClResult {
     let sound = !pattern_is_null && length.is_power_of_two() && length <= 128;
     require(sound, CL_INVALID_VALUE)?;
     require(
@@ -125,11 +216,8 @@ entry_points! {
         dst_offset: size_t, size: size_t, num_events_in_wait_list: cl_uint,
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
-        let (queue, [from, to]) = on_queue(command_queue, [src_buffer, dst_buffer])?;
-        let source = from.range(src_offset as u64, size as u64)?;
-        let destination = to.range(dst_offset as u64, size as u64)?;
-        let copy = Copy { from, to, source, destination };
-        copy.check_overlap()?;
+        let queue = handle::resolve::<Queue>(command_queue)?;
+        let copy = bytes(&queue, (src_buffer, dst_buffer), (src_offset, dst_offset, size))?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER, wait, copy.hold(), event)
@@ -142,7 +230,7 @@ entry_points! {
         dst_slice_pitch: size_t, num_events_in_wait_list: cl_uint,
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
-        let (queue, [from, to]) = on_queue(command_queue, [src_buffer, dst_buffer])?;
+        let queue = handle::resolve::<Queue>(command_queue)?;
         let rectangle = CopyRectangle {
             source_origin: src_origin,
             destination_origin: dst_origin,
@@ -150,9 +238,7 @@ entry_points! {
             source_pitches: (src_row_pitch, src_slice_pitch),
             destination_pitches: (dst_row_pitch, dst_slice_pitch),
         };
-        let (source, destination) = rectangle.regions(&from, &to)?;
-        let copy = Copy { from, to, source, destination };
-        copy.check_overlap()?;
+        let copy = rectangle.copy(&queue, src_buffer, dst_buffer)?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER_RECT, wait, copy.hold(), event)
@@ -163,19 +249,13 @@ entry_points! {
         pattern_size: size_t, offset: size_t, size: size_t, num_events_in_wait_list: cl_uint,
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
-        let (queue, [buffer]) = on_queue(command_queue, [buffer])?;
-        check_pattern(pattern.is_null(), pattern_size, offset, size)?;
-        let region = buffer.range(offset as u64, size as u64)?;
-        // SAFETY: the specification's contract of a wait list.
-        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        // SAFETY: not NULL, and of `pattern_size` bytes, which are copied here.
-        let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
-        let work = (size > 0).then(|| Work::Fill {
-            buffer: buffer.clone(),
-            pattern: pattern.into(),
-            region,
-        });
-        let hold = smallvec![buffer];
+        let queue = handle::resolve::<Queue>(command_queue)?;
+        let fill = Fill { buffer, pattern, pattern_size, offset, size };
+        // SAFETY: the specification's contracts of a pattern and of a wait list.
+        let ((work, hold), wait) = unsafe {(
+            fill.work(&queue)?,
+            wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
+        )};
         enqueue(&queue, work, CL_COMMAND_FILL_BUFFER, wait, hold, event)
     }
 }

@@ -8,7 +8,7 @@ use super::super::entry::entry_points;
 use super::super::handle;
 use super::super::info::{Answered, Info};
 use crate::error::{ClResult, fail};
-use crate::stub::Buffer;
+use crate::stub::{Buffer, Image};
 
 entry_points! {
     fn clGetMemObjectInfo(
@@ -24,7 +24,7 @@ entry_points! {
 
 fn answer(raw: cl_mem, buffer: &Arc<Buffer>, name: cl_mem_info, info: Info) -> ClResult<Answered> {
     match name {
-        CL_MEM_TYPE => info.give(CL_MEM_OBJECT_BUFFER),
+        CL_MEM_TYPE => info.give(buffer.image().map_or(CL_MEM_OBJECT_BUFFER, Image::kind)),
         CL_MEM_FLAGS => info.give(buffer.flags()),
         CL_MEM_SIZE => info.give(buffer.size() as size_t),
         // NULL unless made with CL_MEM_USE_HOST_PTR; a sub-buffer's own first byte.
@@ -36,8 +36,7 @@ fn answer(raw: cl_mem, buffer: &Arc<Buffer>, name: cl_mem_info, info: Info) -> C
             info.give(buffer.parent().map_or(std::ptr::null_mut(), handle::raw_of))
         }
         CL_MEM_OFFSET => info.give(buffer.origin() as size_t),
-        // No device offers shared virtual memory, so no pointer is one.
-        CL_MEM_USES_SVM_POINTER => info.give_bool(false),
+        CL_MEM_USES_SVM_POINTER => info.give_bool(buffer.uses_svm()),
         CL_MEM_PROPERTIES => info.give_slice(buffer.properties()),
         _ => fail(CL_INVALID_VALUE),
     }

@@ -1,4 +1,4 @@
-//! `clEnqueueMapBuffer`, `clEnqueueUnmapMemObject`.
+//! `clEnqueueMapBuffer`, `clEnqueueUnmapMemObject`, and what `clEnqueueMapImage` does like them.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::transfer::{Way, check_host_access};
-use super::{host_region, on_queue};
+use super::{Noun, on_queue};
 use crate::coherence::MapKind;
-use crate::error::{ClResult, fail, require};
+use crate::error::{ClResult, require};
 use crate::stub::{Buffer, Event, Map, NewMap, Queue, Submission, Transfer, Work, nothing};
 
 /// What a map is for.
@@ -64,10 +64,10 @@ impl Purpose {
 /// Enqueues the map's command.
 fn enqueue_map(
     queue: &Arc<Queue>,
-    buffer: &Arc<Buffer>,
-    region: Region,
+    (buffer, region): (&Arc<Buffer>, Region),
     map: NewMap,
     purpose: Purpose,
+    command: cl_command_type,
     wait: Vec<Arc<Event>>,
     wants_event: bool,
 ) -> ClResult<Arc<Event>> {
@@ -80,7 +80,7 @@ fn enqueue_map(
         });
         let submission = Submission {
             work,
-            command: CL_COMMAND_MAP_BUFFER,
+            command,
             wait,
             hold: smallvec![buffer.clone()],
             finisher: None,
@@ -91,17 +91,13 @@ fn enqueue_map(
     let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
     if !purpose.fetches() {
         let hold = smallvec![buffer.clone()];
-        return nothing(queue, CL_COMMAND_MAP_BUFFER, wait, hold, keep, wants_event);
+        return nothing(queue, command, wait, hold, keep, wants_event);
     }
-    let bytes = Region::linear(0, region.packed_length()).or(fail(CL_INVALID_VALUE))?;
-    // SAFETY: the shadow (or the memory that the application gave for the buffer's life) is there for
-    // these bytes as long as the buffer, which the command holds.
-    let host = unsafe { host_region(map.address, bytes) }?;
     let transfer = Transfer {
-        buffer: buffer.clone(),
-        region,
-        host,
-        command: CL_COMMAND_MAP_BUFFER,
+        buffer: buffer.root().clone(),
+        region: map.region,
+        host: map.host,
+        command,
         wait,
         wants_event,
         keep,
@@ -109,35 +105,59 @@ fn enqueue_map(
     transfer.read(queue)
 }
 
-#[allow(clippy::too_many_arguments, reason = "as many as the C function has")]
-fn map(
-    command_queue: cl_command_queue,
-    buffer: cl_mem,
-    blocking: bool,
-    flags: cl_map_flags,
-    (offset, size): (size_t, size_t),
-    (count, events): (cl_uint, *const cl_event),
-    event: *mut cl_event,
+/// The arguments that maps of buffers and images share.
+pub(in crate::api) struct MapArguments {
+    pub(in crate::api) queue: cl_command_queue,
+    pub(in crate::api) noun: Noun,
+    pub(in crate::api) memory: cl_mem,
+    pub(in crate::api) how: HowToMap,
+}
+
+/// How a map was asked for.
+pub(in crate::api) struct HowToMap {
+    pub(in crate::api) blocking: bool,
+    pub(in crate::api) flags: cl_map_flags,
+    pub(in crate::api) wait: (cl_uint, *const cl_event),
+    pub(in crate::api) event: *mut cl_event,
+    pub(in crate::api) command: cl_command_type,
+}
+
+/// Checks, enqueues and, for a blocking call, waits; where the region is mapped, and what is.
+pub(in crate::api) fn map(
+    arguments: &MapArguments,
+    region: impl FnOnce(&Buffer) -> ClResult<Region>,
+) -> ClResult<(*mut c_void, Arc<Buffer>)> {
+    let memory = (arguments.noun, arguments.memory);
+    let (queue, [buffer]) = on_queue(arguments.queue, [memory])?;
+    let region = region(&buffer)?;
+    let address = map_on(&queue, &buffer, region, &arguments.how)?;
+    Ok((address, buffer))
+}
+
+/// The same on what has been looked up.
+pub(in crate::api) fn map_on(
+    queue: &Arc<Queue>,
+    buffer: &Arc<Buffer>,
+    region: Region,
+    how: &HowToMap,
 ) -> ClResult<*mut c_void> {
-    let (queue, [buffer]) = on_queue(command_queue, [buffer])?;
-    let region = buffer.range(offset as u64, size as u64)?;
-    // "CL_INVALID_VALUE if […] size is 0."
-    require(size > 0, CL_INVALID_VALUE)?;
-    let purpose = Purpose::new(flags)?;
+    let purpose = Purpose::new(how.flags)?;
+    let (count, events) = how.wait;
     // SAFETY: the specification's contract of a wait list.
     let wait = unsafe { wait_list(queue.context(), count, events)? };
-    purpose.check_host_access(&buffer)?;
-    let map = buffer.map(offset as u64, size as u64, purpose.writes())?;
-    let (key, address) = (map.key(), map.address);
-    let wants_event = !event.is_null();
-    let enqueued = enqueue_map(&queue, &buffer, region, map, purpose, wait, wants_event);
+    purpose.check_host_access(buffer)?;
+    let map = buffer.map(&region, purpose.writes())?;
+    let (key, address) = (map.key(), map.address());
+    let wants_event = !how.event.is_null();
+    let what = (buffer, region);
+    let enqueued = enqueue_map(queue, what, map, purpose, how.command, wait, wants_event);
     let stub = enqueued.inspect_err(|_| buffer.cancel_map(key))?;
     buffer.mapped_by(key, &stub);
-    if blocking {
+    if how.blocking {
         stub.outcome().inspect_err(|_| buffer.cancel_map(key))?;
     }
     // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, stub) };
+    unsafe { give_event(how.event, stub) };
     Ok(std::ptr::with_exposed_provenance_mut(address))
 }
 
@@ -145,7 +165,7 @@ fn unmap(
     command_queue: cl_command_queue,
     memobj: cl_mem,
     address: usize,
-    (count, events): (cl_uint, *const cl_event),
+    wait: (cl_uint, *const cl_event),
     event: *mut cl_event,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
@@ -154,6 +174,19 @@ fn unmap(
         Arc::ptr_eq(queue.context(), buffer.context()),
         CL_INVALID_CONTEXT,
     )?;
+    let command = CL_COMMAND_UNMAP_MEM_OBJECT;
+    unmap_on(&queue, buffer, address, wait, event, command)
+}
+
+/// The same on what has been looked up.
+pub(in crate::api) fn unmap_on(
+    queue: &Arc<Queue>,
+    buffer: Arc<Buffer>,
+    address: usize,
+    (count, events): (cl_uint, *const cl_event),
+    event: *mut cl_event,
+    command: cl_command_type,
+) -> ClResult {
     // "CL_INVALID_VALUE if mapped_ptr is not a valid pointer returned by [a map] for memobj."
     require(buffer.is_mapped_at(address), CL_INVALID_VALUE)?;
     // SAFETY: the specification's contract of a wait list.
@@ -162,26 +195,24 @@ fn unmap(
     // What is not mapped yet cannot be unmapped before.
     wait.extend(unmap.mapped_by);
     let keep: Option<Box<dyn Send>> = Some(Box::new(unmap.place));
-    let (command, wants_event) = (CL_COMMAND_UNMAP_MEM_OBJECT, !event.is_null());
+    let wants_event = !event.is_null();
     let stub = match unmap.upload {
         None => {
             let hold = smallvec![buffer];
-            nothing(&queue, command, wait, hold, keep, wants_event)?
+            nothing(queue, command, wait, hold, keep, wants_event)?
         }
+        // The application leaves the bytes alone from this call on.
         Some(upload) => {
-            let bytes = Region::linear(0, upload.length).or(fail(CL_INVALID_VALUE))?;
-            // SAFETY: as in `enqueue_map`; the application leaves the bytes alone from this call on.
-            let host = unsafe { host_region(upload.address, bytes) }?;
             let transfer = Transfer {
-                region: buffer.range(upload.offset, upload.length)?,
-                buffer,
-                host,
+                buffer: buffer.root().clone(),
+                region: upload.region,
+                host: upload.host,
                 command,
                 wait,
                 wants_event,
                 keep,
             };
-            transfer.write(&queue)?.event
+            transfer.write(queue)?.event
         }
     };
     // SAFETY: the specification lets `event` be NULL or writable.
@@ -195,9 +226,25 @@ entry_points! {
         map_flags: cl_map_flags, offset: size_t, size: size_t, num_events_in_wait_list: cl_uint,
         event_wait_list: *const cl_event, event: *mut cl_event; errcode_ret
     ) -> *mut c_void {
-        let wait = (num_events_in_wait_list, event_wait_list);
-        let blocking = blocking_map != CL_FALSE;
-        map(command_queue, buffer, blocking, map_flags, (offset, size), wait, event)
+        let arguments = MapArguments {
+            queue: command_queue,
+            noun: Noun::Buffer,
+            memory: buffer,
+            how: HowToMap {
+                blocking: blocking_map != CL_FALSE,
+                flags: map_flags,
+                wait: (num_events_in_wait_list, event_wait_list),
+                event,
+                command: CL_COMMAND_MAP_BUFFER,
+            },
+        };
+        let (address, _) = map(&arguments, |buffer| {
+            let region = buffer.range(offset as u64, size as u64)?;
+            // "CL_INVALID_VALUE if […] size is 0."
+            require(size > 0, CL_INVALID_VALUE)?;
+            Ok(region)
+        })?;
+        Ok(address)
     }
 
     fn clEnqueueUnmapMemObject(

@@ -1,15 +1,15 @@
-//! Memory objects: buffers and the commands that move their bytes.
+//! Memory objects: buffers and the commands that move their bytes, and those of images (`super::image`).
 //!
 //! One file per verb. Every command checks in the one order: handles, same context, state of the
 //! objects, values, wait list, access flags.
 
-mod buffer;
-mod copy_fill;
+pub(super) mod buffer;
+pub(super) mod copy_fill;
 mod info;
-mod map;
+pub(super) mod map;
 mod migrate;
-mod rect;
-mod transfer;
+pub(super) mod rect;
+pub(super) mod transfer;
 
 use std::sync::Arc;
 
@@ -29,26 +29,65 @@ pub(super) use migrate::*;
 pub(super) use rect::*;
 pub(super) use transfer::*;
 
-/// The queue and the buffer that a command is about: both live, of one context, and fit together.
+/// What a handle to a memory object must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Noun {
+    /// A buffer or sub-buffer.
+    Buffer,
+    /// An image.
+    Image,
+}
+
+impl Noun {
+    /// The memory object behind a handle.
+    ///
+    /// # Errors
+    /// `CL_INVALID_MEM_OBJECT`, also for one of the other kind.
+    pub(super) fn resolve(self, raw: cl_mem) -> ClResult<Arc<Buffer>> {
+        let memory = handle::resolve::<Buffer>(raw)?;
+        let is_image = memory.image().is_some();
+        require(is_image == (self == Noun::Image), CL_INVALID_MEM_OBJECT)?;
+        Ok(memory)
+    }
+}
+
+/// The queue and the memory that a command is about: all live, of the kinds that it takes, of one context, and fit
+/// for the queue's device.
 ///
 /// # Errors
-/// `CL_INVALID_COMMAND_QUEUE`, `CL_INVALID_MEM_OBJECT`, `CL_INVALID_CONTEXT`, `CL_MISALIGNED_SUB_BUFFER_OFFSET`.
-fn on_queue<const N: usize>(
+/// `CL_INVALID_COMMAND_QUEUE`, `CL_INVALID_MEM_OBJECT`, `CL_INVALID_CONTEXT`, `CL_MISALIGNED_SUB_BUFFER_OFFSET`, and
+/// of images `CL_INVALID_OPERATION`, `CL_INVALID_IMAGE_SIZE`, `CL_IMAGE_FORMAT_NOT_SUPPORTED`.
+pub(super) fn on_queue<const N: usize>(
     command_queue: cl_command_queue,
-    memory: [cl_mem; N],
+    memory: [(Noun, cl_mem); N],
 ) -> ClResult<(Arc<Queue>, [Arc<Buffer>; N])> {
     let queue = handle::resolve::<Queue>(command_queue)?;
+    let memory = for_queue(&queue, memory)?;
+    Ok((queue, memory))
+}
+
+/// The same for a queue that is at hand.
+///
+/// # Errors
+/// As [`on_queue`].
+pub(super) fn for_queue<const N: usize>(
+    queue: &Queue,
+    memory: [(Noun, cl_mem); N],
+) -> ClResult<[Arc<Buffer>; N]> {
     let mut buffers = Hold::new();
-    for raw in memory {
-        buffers.push(handle::resolve::<Buffer>(raw)?);
+    for (noun, raw) in memory {
+        buffers.push(noun.resolve(raw)?);
     }
     let same = |buffer: &Arc<Buffer>| Arc::ptr_eq(buffer.context(), queue.context());
     require(buffers.iter().all(same), CL_INVALID_CONTEXT)?;
     for buffer in &buffers {
-        check_alignment(&queue, buffer)?;
+        match buffer.image() {
+            Some(image) => image.check_on(queue.device(), buffer.flags())?,
+            None => check_alignment(queue, buffer)?,
+        }
     }
     // One for each handle.
-    Ok((queue, std::array::from_fn(|i| buffers[i].clone())))
+    Ok(std::array::from_fn(|i| buffers[i].clone()))
 }
 
 /// "CL_MISALIGNED_SUB_BUFFER_OFFSET if buffer is a sub-buffer object and offset specified when the
@@ -70,7 +109,7 @@ fn check_alignment(queue: &Queue, buffer: &Buffer) -> ClResult {
 ///
 /// # Safety
 /// As [`HostRegion::new`].
-unsafe fn host_region(base: usize, region: Region) -> ClResult<HostRegion> {
+pub(super) unsafe fn host_region(base: usize, region: Region) -> ClResult<HostRegion> {
     require(
         region.end().checked_add(base as u64).is_some(),
         CL_INVALID_VALUE,

@@ -4,11 +4,12 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 
 use super::super::entry::entry_points;
-use super::transfer::{Arguments, Regions, Way, enqueue};
+use super::Noun;
+use super::transfer::{Arguments, How, Regions, Way, enqueue};
 use crate::error::{ClResult, fail, require};
 
 /// Three numbers of a C array: `x` in bytes, `y` in rows, `z` in slices.
-pub(super) type Triple = [u64; 3];
+pub(in crate::api) type Triple = [u64; 3];
 
 /// Reads an array of three.
 ///
@@ -17,7 +18,7 @@ pub(super) type Triple = [u64; 3];
 ///
 /// # Safety
 /// `values` is NULL or points to three numbers.
-pub(super) unsafe fn triple(values: *const size_t) -> ClResult<Triple> {
+pub(in crate::api) unsafe fn triple(values: *const size_t) -> ClResult<Triple> {
     require(!values.is_null(), CL_INVALID_VALUE)?;
     // SAFETY: not NULL, and then of three, by the caller's promise.
     let values = unsafe { values.cast::<[size_t; 3]>().read() };
@@ -102,12 +103,15 @@ entry_points! {
     ) {
         let arguments = Arguments {
             queue: command_queue,
+            noun: Noun::Buffer,
             buffer,
-            blocking: blocking_read != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_READ_BUFFER_RECT,
+            how: How {
+                blocking: blocking_read != CL_FALSE,
+                host: ptr.expose_provenance(),
+                wait: (num_events_in_wait_list, event_wait_list),
+                event,
+                command: CL_COMMAND_READ_BUFFER_RECT,
+            },
         };
         let rectangle = Rectangle {
             buffer_origin,
@@ -128,12 +132,15 @@ entry_points! {
     ) {
         let arguments = Arguments {
             queue: command_queue,
+            noun: Noun::Buffer,
             buffer,
-            blocking: blocking_write != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_WRITE_BUFFER_RECT,
+            how: How {
+                blocking: blocking_write != CL_FALSE,
+                host: ptr.expose_provenance(),
+                wait: (num_events_in_wait_list, event_wait_list),
+                event,
+                command: CL_COMMAND_WRITE_BUFFER_RECT,
+            },
         };
         let rectangle = Rectangle {
             buffer_origin,

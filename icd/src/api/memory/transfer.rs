@@ -8,32 +8,38 @@ use smallvec::smallvec;
 
 use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
-use super::{host_region, on_queue};
+use super::{Noun, host_region, on_queue};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Buffer, Event, Queue, Transfer, nothing};
 
-/// Where a command's bytes are, in the buffer and in the application's memory.
-pub(super) struct Regions {
-    /// In the buffer.
-    pub(super) buffer: Region,
+/// Where a command's bytes are, in the buffer or image and in the application's memory.
+pub(in crate::api) struct Regions {
+    /// In the buffer or image.
+    pub(in crate::api) buffer: Region,
     /// In host memory, counted from the pointer.
-    pub(super) host: Region,
+    pub(in crate::api) host: Region,
 }
 
 /// The arguments that reads and writes of all forms share.
-pub(super) struct Arguments {
-    pub(super) queue: cl_command_queue,
-    pub(super) buffer: cl_mem,
-    pub(super) blocking: bool,
-    pub(super) host: usize,
-    pub(super) wait: (cl_uint, *const cl_event),
-    pub(super) event: *mut cl_event,
-    pub(super) command: cl_command_type,
+pub(in crate::api) struct Arguments {
+    pub(in crate::api) queue: cl_command_queue,
+    pub(in crate::api) noun: Noun,
+    pub(in crate::api) buffer: cl_mem,
+    pub(in crate::api) how: How,
+}
+
+/// How a transfer was asked for.
+pub(in crate::api) struct How {
+    pub(in crate::api) blocking: bool,
+    pub(in crate::api) host: usize,
+    pub(in crate::api) wait: (cl_uint, *const cl_event),
+    pub(in crate::api) event: *mut cl_event,
+    pub(in crate::api) command: cl_command_type,
 }
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in crate::api) enum Way {
     /// Buffer to host.
     Read,
     /// Host to buffer.
@@ -42,7 +48,7 @@ pub(super) enum Way {
 
 /// "CL_INVALID_OPERATION if […] called on buffer which has been created with CL_MEM_HOST_WRITE_ONLY or
 /// CL_MEM_HOST_NO_ACCESS" (reads; writes accordingly).
-pub(super) fn check_host_access(buffer: &Buffer, way: Way) -> ClResult {
+pub(in crate::api) fn check_host_access(buffer: &Buffer, way: Way) -> ClResult {
     let forbidding = CL_MEM_HOST_NO_ACCESS
         | match way {
             Way::Read => CL_MEM_HOST_WRITE_ONLY,
@@ -52,54 +58,67 @@ pub(super) fn check_host_access(buffer: &Buffer, way: Way) -> ClResult {
 }
 
 /// Checks, enqueues and, for a blocking call, waits.
-pub(super) fn enqueue(
+pub(in crate::api) fn enqueue(
     arguments: Arguments,
     way: Way,
     regions: impl FnOnce(&Buffer) -> ClResult<Regions>,
 ) -> ClResult {
-    let (queue, [buffer]) = on_queue(arguments.queue, [arguments.buffer])?;
+    let memory = (arguments.noun, arguments.buffer);
+    let (queue, [buffer]) = on_queue(arguments.queue, [memory])?;
     let regions = regions(&buffer)?;
-    require(arguments.host != 0, CL_INVALID_VALUE)?;
+    enqueue_on(&queue, buffer, regions, arguments.how, way)
+}
+
+/// The same on what has been looked up.
+pub(in crate::api) fn enqueue_on(
+    queue: &Arc<Queue>,
+    buffer: Arc<Buffer>,
+    regions: Regions,
+    how: How,
+    way: Way,
+) -> ClResult {
+    require(how.host != 0, CL_INVALID_VALUE)?;
     // SAFETY: the application keeps these bytes readable (write) or writable (read) until the command
     // is complete; they are touched no later.
-    let host = unsafe { host_region(arguments.host, regions.host) }?;
-    let (count, events) = arguments.wait;
+    let host = unsafe { host_region(how.host, regions.host) }?;
+    let (count, events) = how.wait;
     // SAFETY: the specification's contract of a wait list.
     let wait = unsafe { wait_list(queue.context(), count, events)? };
     check_host_access(&buffer, way)?;
-    let wants_event = !arguments.event.is_null();
+    let wants_event = !how.event.is_null();
     // A blocking write may return as soon as its bytes are taken when the application cannot tell: no
     // event to look at, nothing it waits for that could fail, nobody beside the queue's own order.
-    let unseen = arguments.blocking
+    let unseen = how.blocking
         && !wants_event
         && wait.iter().all(|on| on.status() == 0)
         && queue.is_private();
     let (event, returns) = if regions.buffer.packed_length() == 0 {
         let hold = smallvec![buffer];
-        let event = nothing(&queue, arguments.command, wait, hold, None, wants_event)?;
+        let event = nothing(queue, how.command, wait, hold, None, wants_event)?;
         (event, false)
     } else {
+        let (buffer, region) = buffer.stored(&regions.buffer)?;
         let transfer = Transfer {
             buffer,
-            region: regions.buffer,
+            region,
             host,
-            command: arguments.command,
+            command: how.command,
             wait,
             wants_event,
             keep: None,
         };
         let returns_early = unseen && way == Way::Write && transfer.rides_along();
-        if arguments.blocking && !returns_early && !queue.context().is_distributed() {
-            queue.before_waiting(|| move_bytes(transfer, &queue, way, unseen))?
+        if how.blocking && !returns_early && !queue.context().is_distributed() {
+            queue.before_waiting(|| move_bytes(transfer, queue, way, unseen))?
         } else {
-            move_bytes(transfer, &queue, way, unseen)?
+            move_bytes(transfer, queue, way, unseen)?
         }
     };
-    if arguments.blocking && !returns {
+    if how.blocking && !returns {
         event.outcome()?;
     }
     // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(arguments.event, event) };
+    unsafe { give_event(how.event, event) };
     Ok(())
 }
 
@@ -136,12 +155,15 @@ entry_points! {
     ) {
         let arguments = Arguments {
             queue: command_queue,
+            noun: Noun::Buffer,
             buffer,
-            blocking: blocking_read != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_READ_BUFFER,
+            how: How {
+                blocking: blocking_read != CL_FALSE,
+                host: ptr.expose_provenance(),
+                wait: (num_events_in_wait_list, event_wait_list),
+                event,
+                command: CL_COMMAND_READ_BUFFER,
+            },
         };
         enqueue(arguments, Way::Read, |buffer| linear(buffer, offset, size))
     }
@@ -153,12 +175,15 @@ entry_points! {
     ) {
         let arguments = Arguments {
             queue: command_queue,
+            noun: Noun::Buffer,
             buffer,
-            blocking: blocking_write != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_WRITE_BUFFER,
+            how: How {
+                blocking: blocking_write != CL_FALSE,
+                host: ptr.expose_provenance(),
+                wait: (num_events_in_wait_list, event_wait_list),
+                event,
+                command: CL_COMMAND_WRITE_BUFFER,
+            },
         };
         enqueue(arguments, Way::Write, |buffer| linear(buffer, offset, size))
     }

@@ -100,12 +100,12 @@ entry_points! {
         let program = handle::resolve::<Program>(program)?;
         // SAFETY: the specification's contract of a device list.
         let devices = unsafe { devices_among(program.devices(), num_devices, device_list)? };
-        let buildable = matches!(program.origin(), Origin::Source(_) | Origin::Binaries);
+        let buildable = matches!(program.origin(), Origin::Source(_) | Origin::Il(_) | Origin::Binaries);
         require(buildable, CL_INVALID_OPERATION)?;
         program.check_idle()?;
         let notify = notify_of(pfn_notify, user_data)?;
         let text = options_of(options, CL_INVALID_BUILD_OPTIONS)?;
-        if matches!(program.origin(), Origin::Source(_)) {
+        if matches!(program.origin(), Origin::Source(_) | Origin::Il(_)) {
             require_on_all(&devices, CL_DEVICE_COMPILER_AVAILABLE, CL_COMPILER_NOT_AVAILABLE)?;
         }
         let verb = Verb::Build { null_options: options.is_null() };
@@ -126,7 +126,8 @@ entry_points! {
         require(same, CL_INVALID_PROGRAM)?;
         let sources = headers.iter().all(|(_, header)| matches!(header.origin(), Origin::Source(_)));
         require(sources, CL_INVALID_PROGRAM)?;
-        require(matches!(program.origin(), Origin::Source(_)), CL_INVALID_OPERATION)?;
+        let can_be_compiled = matches!(program.origin(), Origin::Source(_) | Origin::Il(_));
+        require(can_be_compiled, CL_INVALID_OPERATION)?;
         program.check_idle()?;
         let notify = notify_of(pfn_notify, user_data)?;
         let options = options_of(options, CL_INVALID_COMPILER_OPTIONS)?;
@@ -170,14 +171,15 @@ fn link(
         .iter()
         .all(|input| Arc::ptr_eq(input.context(), &context));
     require(same, CL_INVALID_PROGRAM)?;
-    let targets = linkable(devices.clone(), &inputs)?;
-    let notify = notify_of(pfn_notify, user_data)?;
-    let options = options_of(options, CL_INVALID_LINKER_OPTIONS)?;
+    // Where nothing can be linked, what there is to link does not matter.
     require_on_all(
         &devices,
         CL_DEVICE_LINKER_AVAILABLE,
         CL_LINKER_NOT_AVAILABLE,
     )?;
+    let targets = linkable(devices.clone(), &inputs)?;
+    let notify = notify_of(pfn_notify, user_data)?;
+    let options = options_of(options, CL_INVALID_LINKER_OPTIONS)?;
 
     let waits = notify.is_none();
     let stub = Program::to_link(&context, devices, &inputs);
@@ -234,9 +236,12 @@ pub(crate) unsafe extern "C" fn clLinkProgram(
     };
     // SAFETY: the specification lets the caller pass NULL or a writable cl_int.
     let program = unsafe { object("clLinkProgram", errcode_ret, body) };
-    if status.is_error() && !errcode_ret.is_null() {
-        // SAFETY: not NULL, so writable.
-        unsafe { errcode_ret.write(status.0) };
+    if status.is_error() {
+        super::super::entry::trace_failure("clLinkProgram", status);
+        if !errcode_ret.is_null() {
+            // SAFETY: not NULL, so writable.
+            unsafe { errcode_ret.write(status.0) };
+        }
     }
     program
 }

@@ -54,7 +54,10 @@ fn answer(
             };
             info.give_bytes(&[source, b"\0"].concat())
         }
-        CL_PROGRAM_IL => info.give_slice::<u8>(&[]),
+        CL_PROGRAM_IL => match program.origin() {
+            Origin::Il(module) => info.give_bytes(module),
+            _ => info.give_slice::<u8>(&[]),
+        },
         CL_PROGRAM_BINARY_SIZES => {
             let sizes = program.binary_sizes()?;
             let sizes: Vec<size_t> = sizes.iter().map(|&size| size as size_t).collect();

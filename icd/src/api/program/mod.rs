@@ -144,10 +144,14 @@ entry_points! {
         Ok(handle::publish(Program::from_built_in_kernels(&context, devices, names)?))
     }
 
-    fn clCreateProgramWithIL(context: cl_context, _il: *const c_void, _length: size_t; errcode_ret) -> cl_program {
-        handle::resolve::<Context>(context)?;
-        // No device offers an intermediate language (CL_DEVICE_IL_VERSION is "").
-        fail(CL_INVALID_OPERATION)
+    fn clCreateProgramWithIL(context: cl_context, il: *const c_void, length: size_t; errcode_ret) -> cl_program {
+        let context = handle::resolve::<Context>(context)?;
+        let able = context.devices().iter().any(|device| device.takes_il());
+        require(able, CL_INVALID_OPERATION)?;
+        require(!il.is_null() && length > 0, CL_INVALID_VALUE)?;
+        // SAFETY: not NULL, and the caller gives that many bytes.
+        let module = unsafe { list(il.cast::<u8>(), length) };
+        Ok(handle::publish(Program::from_il(&context, Bytes::copy_from_slice(module))?))
     }
 
     fn clRetainProgram(program: cl_program) {
@@ -167,11 +171,14 @@ entry_points! {
     }
 
     fn clSetProgramSpecializationConstant(
-        program: cl_program, _spec_id: cl_uint, _spec_size: size_t, _spec_value: *const c_void,
+        program: cl_program, spec_id: cl_uint, spec_size: size_t, spec_value: *const c_void,
     ) {
-        handle::resolve::<Program>(program)?;
-        // Of programs made from an intermediate language.
-        fail(CL_INVALID_OPERATION)
+        let program = handle::resolve::<Program>(program)?;
+        let able = program.devices().iter().any(|device| device.takes_il());
+        require(able, CL_INVALID_OPERATION)?;
+        require(!spec_value.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: not NULL, and the caller gives that many bytes.
+        program.set_constant(spec_id, unsafe { list(spec_value.cast::<u8>(), spec_size) })
     }
 
     fn clUnloadCompiler() {

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use causeway_proto::command::{Barrier, Marker, Migrate, enqueue::Operation};
-use causeway_proto::region::Region;
 use cl_headers::types::{CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_MIGRATE_MEM_OBJECT_HOST};
 use smallvec::smallvec;
 
@@ -15,7 +14,6 @@ use super::sequence::{Sequence, Way, index};
 use super::transfers::Sent;
 use super::withheld::Held;
 use crate::coherence::{self, Access, Lost, Place, Plan, Wait};
-use crate::config::Settings;
 use crate::error::{ClResult, Status};
 use crate::stub::host_ranges::HostRanges;
 use crate::stub::kernel::Snapshot;
@@ -99,22 +97,12 @@ impl Sequence {
                 self.synchronise(command, is_barrier, place.is_after_all())
             }
             Work::Launch(launch) => self.launch(command, &launch),
-            Work::Fill {
-                ref buffer,
-                ref region,
-                ..
-            } => {
-                let accesses = [Access::fill(buffer.root().id(), buffer.in_root(region)?)];
+            Work::Fill { .. } | Work::FillImage { .. } | Work::Replay(_) => {
+                let accesses = work.accesses()?;
                 self.simple(command, &accesses, work)
             }
-            Work::Copy {
-                ref source,
-                ref destination,
-            } => {
-                let of = |(buffer, region): &(Arc<Buffer>, Region)| -> ClResult<_> {
-                    Ok((buffer.root().id(), buffer.in_root(region)?))
-                };
-                let accesses = Access::copy(of(source)?, of(destination)?);
+            Work::Copy { .. } => {
+                let accesses = work.accesses()?;
                 self.copy(command, &accesses, work)
             }
             Work::Migrate { buffers, flags } => self.migrate(command, &buffers, flags),
@@ -211,15 +199,7 @@ impl Sequence {
     }
 
     fn launch(&mut self, command: &Command<'_>, launch: &Snapshot) -> ClResult {
-        let const_is_read = Settings::of_process().const_is_read;
-        let mut accesses = Vec::new();
-        if !launch.is_empty() {
-            for (buffer, kind) in launch.buffers() {
-                let whole = buffer.in_root(&buffer.range(0, buffer.size())?)?;
-                let root = buffer.root().id();
-                accesses.push(Access::argument(root, whole, kind, const_is_read));
-            }
-        }
+        let accesses = launch.accesses()?;
         let (site, queue) = (command.site(), command.queue.id());
         self.at_site(command, &accesses, |sequence, wait| {
             let (operation, commit) = launch.operation(site)?;

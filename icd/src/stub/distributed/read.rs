@@ -45,7 +45,7 @@ impl Sequence {
             drop(keep);
         });
         let root = buffer.in_root(&region)?;
-        if !region.is_linear() || !host.region().is_linear() {
+        if !region.is_linear() || !root.is_linear() || !host.is_linear() {
             let accesses = [Access::read(buffer.root().id(), root)];
             return self.at_site(command, &accesses, |sequence, wait| {
                 let source = (command.site(), command.queue.id(), command.event);

@@ -253,11 +253,11 @@ impl Sequence {
 }
 
 impl Buffer {
-    /// Where the client keeps its copy of these bytes of a whole buffer.
+    /// Where the client keeps its copy of these bytes of a whole object.
     ///
     /// # Errors
     /// `CL_OUT_OF_HOST_MEMORY` without address space.
-    pub(super) fn client_bytes(self: &Arc<Self>, region: Region) -> ClResult<HostRegion> {
-        Ok(shadow::view(self.client_base()?, region))
+    pub(in crate::stub) fn client_bytes(self: &Arc<Self>, region: Region) -> ClResult<HostRegion> {
+        Ok(shadow::view(self.client_base()?, region, self.host_rows()))
     }
 }

@@ -8,14 +8,13 @@
 
 use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
 use causeway_proto::command::{KernelArg, kernel_arg};
-use causeway_proto::id::MemoryId;
 use cl_headers::types::{CL_INVALID_KERNEL_ARGS, CL_INVALID_MEM_OBJECT};
 use smallvec::SmallVec;
 
-use crate::error::{ClResult, Status, fail};
-use crate::stub::{Buffer, Hold};
+use crate::error::{ClResult, Status};
+use crate::stub::encoded::Argument as Named;
+use crate::stub::{Buffer, Hold, Sampler};
 
 /// Bytes of a value; as many as most have need no memory of their own.
 pub type PlainBytes = SmallVec<[u8; 16]>;
@@ -25,10 +24,14 @@ pub type PlainBytes = SmallVec<[u8; 16]>;
 pub enum ArgValue {
     /// Bytes of a value.
     Plain(PlainBytes),
-    /// A buffer; none for NULL.
+    /// A buffer or image; none for NULL.
     Memory(Option<Weak<Buffer>>),
+    /// A byte of shared virtual memory: of which, and where in it.
+    Svm(Weak<Buffer>, u64),
     /// Local memory, bytes.
     Local(u64),
+    /// A sampler, which is kept: nobody can tell.
+    Sampler(Arc<Sampler>),
 }
 
 impl ArgValue {
@@ -38,8 +41,20 @@ impl ArgValue {
             (ArgValue::Plain(one), ArgValue::Plain(two)) => one == two,
             (ArgValue::Memory(None), ArgValue::Memory(None)) => true,
             (ArgValue::Memory(Some(one)), ArgValue::Memory(Some(two))) => Weak::ptr_eq(one, two),
+            (ArgValue::Svm(one, at), ArgValue::Svm(two, there)) => {
+                Weak::ptr_eq(one, two) && at == there
+            }
             (ArgValue::Local(one), ArgValue::Local(two)) => one == two,
+            (ArgValue::Sampler(one), ArgValue::Sampler(two)) => Arc::ptr_eq(one, two),
             _ => false,
+        }
+    }
+
+    // What a launch with it must hold.
+    fn buffer(&self) -> Option<&Weak<Buffer>> {
+        match self {
+            ArgValue::Memory(Some(buffer)) | ArgValue::Svm(buffer, _) => Some(buffer),
+            _ => None,
         }
     }
 }
@@ -55,10 +70,19 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub(super) struct Args {
     slots: Vec<Slot>,
+    reaches: Reaches,
     changes: u64,
     memory: usize,
     // Wider than any one, so that no sum overflows.
     local: u128,
+}
+
+/// The shared virtual memory that is reached by pointers in memory.
+#[derive(Clone, Debug, Default)]
+struct Reaches {
+    memory: Vec<Weak<Buffer>>,
+    // Of the change that set it; 0: never set.
+    change: u64,
 }
 
 /// An argument that a launch has: the number of the change that set it, and its value.
@@ -69,7 +93,9 @@ pub(super) type Argument<'a> = (u64, Value<'a>);
 pub(super) enum Value<'a> {
     Plain(&'a [u8]),
     Memory(Option<&'a Arc<Buffer>>),
+    Svm(&'a Arc<Buffer>, u64),
     Local(u64),
+    Sampler(&'a Arc<Sampler>),
 }
 
 /// An argument as a launch takes it along that may be sent later.
@@ -83,7 +109,9 @@ pub(super) struct Captured {
 enum Kept {
     Plain(PlainBytes),
     Memory(Option<Arc<Buffer>>),
+    Svm(Arc<Buffer>, u64),
     Local(u64),
+    Sampler(Arc<Sampler>),
 }
 
 impl Captured {
@@ -92,7 +120,9 @@ impl Captured {
         let value = match &self.value {
             Kept::Plain(bytes) => Value::Plain(bytes),
             Kept::Memory(buffer) => Value::Memory(buffer.as_ref()),
+            Kept::Svm(buffer, offset) => Value::Svm(buffer, *offset),
             Kept::Local(size) => Value::Local(*size),
+            Kept::Sampler(sampler) => Value::Sampler(sampler),
         };
         (self.change, value)
     }
@@ -106,6 +136,7 @@ impl Captured {
     pub(super) fn buffer(&self) -> Option<&Arc<Buffer>> {
         match &self.value {
             Kept::Memory(buffer) => buffer.as_ref(),
+            Kept::Svm(buffer, _) => Some(buffer),
             _ => None,
         }
     }
@@ -113,34 +144,32 @@ impl Captured {
 
 /// The changes that a site knows, by argument: those of the launch sent there last.
 #[derive(Debug)]
-pub(super) struct Known(Box<[u64]>);
+pub(super) struct Known {
+    args: Box<[u64]>,
+    reaches: u64,
+}
 
 impl Known {
     /// Of a site that has seen no launch.
     pub(super) fn nothing(count: usize) -> Known {
-        Known(vec![0; count].into())
+        Known {
+            args: vec![0; count].into(),
+            reaches: 0,
+        }
     }
 
-    /// What the site must be told for a launch with these arguments; `name` gives a buffer's id there.
+    /// What the site must be told for a launch with these arguments; `named` says what one is called there.
     ///
     /// # Errors
-    /// What `name` says.
+    /// What `named` says.
     pub(super) fn news<'a>(
         &self,
         arguments: impl Iterator<Item = Argument<'a>>,
-        name: impl Fn(&Arc<Buffer>) -> ClResult<MemoryId>,
+        named: impl Fn(Value<'a>) -> ClResult<Named<'a>>,
     ) -> ClResult<Vec<KernelArg>> {
-        let mut news = Vec::new();
-        for (index, value) in self.changed(arguments) {
-            let value = match value {
-                Value::Plain(bytes) => kernel_arg::Value::Plain(Bytes::copy_from_slice(bytes)),
-                Value::Local(size) => kernel_arg::Value::LocalSize(size),
-                Value::Memory(None) => kernel_arg::Value::Memory(0),
-                Value::Memory(Some(buffer)) => kernel_arg::Value::Memory(name(buffer)?.0),
-            };
-            news.push(wire(index, value));
-        }
-        Ok(news)
+        let changed = self.changed(arguments);
+        let news = changed.map(|(index, value)| Ok(wire(index, named(value)?.to_wire())));
+        news.collect()
     }
 
     /// Those that the site must be told, with their indices.
@@ -148,7 +177,7 @@ impl Known {
         &self,
         arguments: impl Iterator<Item = Argument<'a>>,
     ) -> impl Iterator<Item = (usize, Value<'a>)> {
-        let compared = arguments.zip(&self.0).enumerate();
+        let compared = arguments.zip(&self.args).enumerate();
         compared.filter_map(|(index, ((change, value), known))| {
             (change != *known).then_some((index, value))
         })
@@ -156,9 +185,24 @@ impl Known {
 
     /// A launch with the arguments that these changes set has been sent there.
     pub(super) fn note(&mut self, changes: impl Iterator<Item = u64>) {
-        for (change, known) in changes.zip(&mut self.0) {
+        for (change, known) in changes.zip(&mut self.args) {
             *known = change;
         }
+    }
+
+    /// What the site must be told of the memory that is reached by pointers in memory: a part of what
+    /// [`Args::buffers`] gave.
+    pub(super) fn reaches<'a>(
+        &self,
+        args: &Args,
+        buffers: &'a [Arc<Buffer>],
+    ) -> Option<&'a [Arc<Buffer>]> {
+        (self.reaches != args.reaches.change).then(|| args.reached(buffers))
+    }
+
+    /// It has been told.
+    pub(super) fn note_reaches(&mut self, args: &Args) {
+        self.reaches = args.reaches.change;
     }
 }
 
@@ -166,6 +210,7 @@ impl Args {
     pub(super) fn new(count: usize) -> Args {
         Args {
             slots: vec![Slot::default(); count],
+            reaches: Reaches::default(),
             changes: 0,
             memory: 0,
             local: 0,
@@ -178,10 +223,10 @@ impl Args {
         if slot.value.as_ref().is_some_and(|old| old.is(&value)) {
             return;
         }
-        self.memory += usize::from(matches!(value, ArgValue::Memory(Some(_))));
+        self.memory += usize::from(value.buffer().is_some());
         self.local += local_of(&value);
         if let Some(old) = &slot.value {
-            self.memory -= usize::from(matches!(old, ArgValue::Memory(Some(_))));
+            self.memory -= usize::from(old.buffer().is_some());
             self.local -= local_of(old);
         }
         self.changes += 1;
@@ -191,9 +236,23 @@ impl Args {
         };
     }
 
+    /// Sets what is reached by pointers in memory, in the place of what was.
+    pub(super) fn set_reaches(&mut self, memory: Vec<Weak<Buffer>>) {
+        self.changes += 1;
+        self.reaches = Reaches {
+            memory,
+            change: self.changes,
+        };
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// The memory that is reached by pointers in memory: a part of what [`Args::buffers`] gave.
+    pub(super) fn reached<'a>(&self, buffers: &'a [Arc<Buffer>]) -> &'a [Arc<Buffer>] {
+        &buffers[self.memory..]
     }
 
     /// Local memory that the arguments ask for, bytes.
@@ -214,22 +273,21 @@ impl Args {
             .collect()
     }
 
-    /// The buffers that a launch uses, in the order of the arguments.
+    /// The buffers that a launch uses: in the order of the arguments, and behind them those that are reached by
+    /// pointers in memory and are still there.
     ///
     /// # Errors
     /// `CL_INVALID_KERNEL_ARGS` when an argument was never set, `CL_INVALID_MEM_OBJECT` when a buffer is
     /// gone.
     pub(super) fn buffers(&self) -> ClResult<Hold> {
-        let mut buffers = Hold::with_capacity(self.memory);
+        let mut buffers = Hold::with_capacity(self.memory + self.reaches.memory.len());
         for slot in &self.slots {
-            match &slot.value {
-                None => return fail(CL_INVALID_KERNEL_ARGS),
-                Some(ArgValue::Memory(Some(buffer))) => {
-                    buffers.push(buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?);
-                }
-                _ => {}
+            let value = slot.value.as_ref().ok_or(Status(CL_INVALID_KERNEL_ARGS))?;
+            if let Some(buffer) = value.buffer() {
+                buffers.push(buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?);
             }
         }
+        buffers.extend(self.reaches.memory.iter().filter_map(Weak::upgrade));
         Ok(buffers)
     }
 
@@ -243,7 +301,12 @@ impl Args {
             let value = match &slot.value {
                 Some(ArgValue::Plain(bytes)) => Value::Plain(bytes),
                 Some(ArgValue::Local(size)) => Value::Local(*size),
+                Some(ArgValue::Sampler(sampler)) => Value::Sampler(sampler),
                 Some(ArgValue::Memory(Some(_))) => Value::Memory(buffers.next()),
+                Some(ArgValue::Svm(_, offset)) => {
+                    let next = buffers.next();
+                    next.map_or(Value::Memory(None), |buffer| Value::Svm(buffer, *offset))
+                }
                 Some(ArgValue::Memory(None)) | None => Value::Memory(None),
             };
             (slot.change, value)
@@ -262,7 +325,9 @@ impl Args {
             value: match value {
                 Value::Plain(bytes) => Kept::Plain(bytes.into()),
                 Value::Memory(buffer) => Kept::Memory(buffer.cloned()),
+                Value::Svm(buffer, offset) => Kept::Svm(buffer.clone(), offset),
                 Value::Local(size) => Kept::Local(size),
+                Value::Sampler(sampler) => Kept::Sampler(sampler.clone()),
             },
         });
         kept.collect()
@@ -286,13 +351,23 @@ fn wire(index: usize, value: kernel_arg::Value) -> KernelArg {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::fail;
 
     fn plain(byte: u8) -> ArgValue {
         ArgValue::Plain([byte; 4][..].into())
     }
 
+    fn named(value: Value<'_>) -> ClResult<Named<'_>> {
+        match value {
+            Value::Plain(bytes) => Ok(Named::Plain(bytes)),
+            Value::Local(size) => Ok(Named::LocalSize(size)),
+            Value::Memory(None) => Ok(Named::Memory(0)),
+            _ => fail(CL_INVALID_MEM_OBJECT),
+        }
+    }
+
     fn news(args: &Args, known: &Known) -> Vec<u32> {
-        let news = known.news(args.with(&[]), |_| fail(CL_INVALID_MEM_OBJECT));
+        let news = known.news(args.with(&[]), named);
         news.unwrap().iter().map(|arg| arg.index).collect()
     }
 
@@ -340,7 +415,7 @@ mod tests {
         args.set(1, plain(3));
         known.note(args.changes());
         let late = early.iter().map(Captured::argument);
-        let news_of_early = known.news(late, |_| fail(CL_INVALID_MEM_OBJECT));
+        let news_of_early = known.news(late, named);
         assert_eq!(
             news_of_early.unwrap(),
             [wire(1, kernel_arg::Value::Plain(vec![2; 4].into()))]
@@ -354,6 +429,18 @@ mod tests {
         let mut args = Args::new(1);
         args.set(0, ArgValue::Memory(Some(Weak::new())));
         assert_eq!(args.buffers().unwrap_err().0, CL_INVALID_MEM_OBJECT);
+    }
+
+    #[test]
+    fn memory_reached_by_pointers_is_told_once_and_never_keeps_what_is_gone() {
+        let (mut args, mut known) = (Args::new(0), Known::nothing(0));
+        assert!(known.reaches(&args, &[]).is_none(), "never said");
+        args.set_reaches(vec![Weak::new()]);
+        let buffers = args.buffers().unwrap();
+        assert!(known.reaches(&args, &buffers).is_some_and(<[_]>::is_empty));
+        known.note_reaches(&args);
+        assert!(known.reaches(&args, &buffers).is_none());
+        assert!(Known::nothing(0).reaches(&args, &buffers).is_some());
     }
 
     #[test]

@@ -7,18 +7,20 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{KernelArg, NdRange, enqueue::Operation};
+use causeway_proto::command::{KernelArg, NdRange, SvmPointer, SvmPointers, enqueue::Operation};
 use causeway_proto::id::KernelId;
 use cl_headers::types::{
-    CL_INVALID_PROGRAM_EXECUTABLE, CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_TYPE_CONST,
-    CL_MEM_READ_ONLY, CL_MISALIGNED_SUB_BUFFER_OFFSET, CL_OUT_OF_RESOURCES,
+    CL_INVALID_PROGRAM_EXECUTABLE, CL_KERNEL_ARG_ACCESS_READ_ONLY, CL_KERNEL_ARG_ADDRESS_CONSTANT,
+    CL_KERNEL_ARG_TYPE_CONST, CL_MEM_READ_ONLY, CL_MISALIGNED_SUB_BUFFER_OFFSET,
+    CL_OUT_OF_RESOURCES,
 };
 use parking_lot::MutexGuard;
 
 use super::args::{Captured, Known, Value};
 use super::signature::Declared;
 use super::{Kernel, Limits, Range, State};
-use crate::coherence::ArgumentKind;
+use crate::coherence::{Access, ArgumentKind};
+use crate::config::Settings;
 use crate::error::{ClResult, Status, require};
 use crate::stub::encoded::{Argument, Encoded};
 use crate::stub::{Buffer, Device, Event, Hold, Queue, Site, Submission, Work};
@@ -26,6 +28,7 @@ use crate::stub::{Buffer, Device, Event, Hold, Queue, Site, Submission, Work};
 /// A launch about to be enqueued; nobody sets arguments of the kernel meanwhile.
 pub struct Launch<'a> {
     kernel: &'a Arc<Kernel>,
+    device: &'a Device,
     limits: &'a Limits,
     // In the order of the arguments.
     buffers: Hold,
@@ -37,6 +40,8 @@ pub struct Launch<'a> {
 pub struct Snapshot {
     kernel: Arc<Kernel>,
     args: Arc<[Captured]>,
+    // By pointers in memory; in contexts of one site only.
+    reached: Arc<[Arc<Buffer>]>,
     range: Range,
 }
 
@@ -54,7 +59,7 @@ impl Kernel {
     /// # Errors
     /// `CL_INVALID_PROGRAM_EXECUTABLE` when it was not built for the device; `CL_INVALID_KERNEL_ARGS`,
     /// `CL_INVALID_MEM_OBJECT`.
-    pub fn launch<'a>(self: &'a Arc<Self>, device: &Device) -> ClResult<Launch<'a>> {
+    pub fn launch<'a>(self: &'a Arc<Self>, device: &'a Device) -> ClResult<Launch<'a>> {
         let mut all = self.limits.iter();
         let (_, limits) = all
             .find(|(known, _)| std::ptr::eq(&**known, device))
@@ -63,6 +68,7 @@ impl Kernel {
         let buffers = state.args.buffers()?;
         Ok(Launch {
             kernel: self,
+            device,
             limits,
             buffers,
             state,
@@ -81,17 +87,23 @@ impl Launch<'_> {
         self.limits
     }
 
-    /// Whether the device can take the memory: sub-buffers where it can address them, and no more local
-    /// memory than it has (some drivers do not survive that).
+    /// Whether the device can take the memory: sub-buffers where it can address them, images that it has, and no more
+    /// local memory than it has (some drivers do not survive that).
     ///
     /// # Errors
-    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_OUT_OF_RESOURCES`.
+    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_INVALID_IMAGE_SIZE`, `CL_IMAGE_FORMAT_NOT_SUPPORTED`,
+    /// `CL_OUT_OF_RESOURCES`.
     pub fn check_memory(&self) -> ClResult {
         let aligned = self
             .buffers
             .iter()
             .all(|buffer| buffer.origin() % self.limits.alignment == 0);
         require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
+        for buffer in &self.buffers {
+            if let Some(image) = buffer.image() {
+                image.check_on(self.device, buffer.flags())?;
+            }
+        }
         let needed = self
             .limits
             .own_local_mem
@@ -106,6 +118,7 @@ impl Launch<'_> {
         Snapshot {
             kernel: self.kernel.clone(),
             args: self.state.args.capture(&self.buffers).into(),
+            reached: self.state.args.reached(&self.buffers).into(),
             range: *range,
         }
     }
@@ -144,6 +157,10 @@ impl Launch<'_> {
         }
         let [global, offset, local] = sizes(range);
         launch.sizes(global, offset, local);
+        if let Some(memory) = known.reaches(args, &self.buffers) {
+            let ids = memory.iter().map(|memory| Ok(memory.id_on(site)?.0));
+            launch.reaches(&ids.collect::<ClResult<Vec<_>>>()?);
+        }
         let submission = Submission {
             work: Work::Encoded(launch),
             command,
@@ -154,6 +171,7 @@ impl Launch<'_> {
         };
         let event = queue.submit(submission, |_| Ok(()))?;
         known.note(args.changes());
+        known.note_reaches(args);
         Ok(event)
     }
 }
@@ -169,12 +187,60 @@ impl Snapshot {
         let id = self.kernel.on(site)?;
         let known = self.kernel.known(site);
         let args = self.args.iter().map(Captured::argument);
-        let news = known.news(args, |buffer| buffer.id_on(site))?;
+        let news = known.news(args, |value| argument(value, site))?;
         let commit = Commit {
             known,
             args: &self.args,
         };
-        Ok((operation(id, news, &self.range), commit))
+        let launch = nd_range(id, news, &self.range);
+        Ok((Operation::NdRange(launch), commit))
+    }
+
+    /// The launch with all of its arguments, as a command buffer keeps it on a site: what the kernel's own launches
+    /// say there stays as it is.
+    ///
+    /// # Errors
+    /// As [`Snapshot::operation`].
+    pub fn recorded(&self, site: &Site) -> ClResult<NdRange> {
+        let id = self.kernel.on(site)?;
+        let args = self.args.iter().map(Captured::argument);
+        let nothing = Known::nothing(self.args.len());
+        let all = nothing.news(args, |value| argument(value, site))?;
+        let reached = self.reached.iter().map(|memory| Ok(memory.id_on(site)?.0));
+        let memory = reached.collect::<ClResult<Vec<_>>>()?;
+        Ok(NdRange {
+            reaches: (!memory.is_empty()).then_some(SvmPointers { memory }),
+            ..nd_range(id, all, &self.range)
+        })
+    }
+
+    /// What it reaches by pointers in memory.
+    #[must_use]
+    pub fn reached(&self) -> &[Arc<Buffer>] {
+        &self.reached
+    }
+
+    /// Of what.
+    #[must_use]
+    pub fn kernel(&self) -> &Arc<Kernel> {
+        &self.kernel
+    }
+
+    /// What it reads and writes, in a context of several sites.
+    ///
+    /// # Errors
+    /// What placing a buffer in its root says.
+    pub fn accesses(&self) -> ClResult<Vec<Access>> {
+        if self.is_empty() {
+            return Ok(Vec::new());
+        }
+        let const_is_read = Settings::of_process().const_is_read;
+        let accesses = self.buffers().map(|(buffer, kind)| {
+            let whole = buffer.in_root(&buffer.range(0, buffer.size())?)?;
+            let root = buffer.root().id();
+            Ok(Access::argument(root, whole, kind, const_is_read))
+        });
+        accesses.collect()
     }
 
     /// Whether no work-item would run: then no memory is touched.
@@ -183,7 +249,7 @@ impl Snapshot {
         self.range.is_empty()
     }
 
-    /// The buffers among its arguments, each with what is known of how the kernel uses it: nothing, where
+    /// The buffers and images among its arguments, each with what is known of how the kernel uses it: nothing, where
     /// some node does not tell how the argument was declared. A buffer that is two arguments comes twice.
     pub fn buffers(&self) -> impl Iterator<Item = (&Arc<Buffer>, ArgumentKind)> {
         let declared = self.kernel.signature.args.iter().map(|arg| arg.declared);
@@ -196,11 +262,12 @@ impl Snapshot {
 }
 
 fn kind_of(buffer: &Buffer, declared: Option<Declared>) -> ArgumentKind {
+    let is_read_image = |of: Declared| of.access_qualifier == CL_KERNEL_ARG_ACCESS_READ_ONLY;
     let is_const = |of: Declared| of.type_qualifier & u64::from(CL_KERNEL_ARG_TYPE_CONST) != 0;
     ArgumentKind {
         constant: declared.is_some_and(|of| of.address_qualifier == CL_KERNEL_ARG_ADDRESS_CONSTANT),
         pointer_to_const: declared.is_some_and(is_const),
-        read_only: buffer.flags() & CL_MEM_READ_ONLY != 0,
+        read_only: buffer.flags() & CL_MEM_READ_ONLY != 0 || declared.is_some_and(is_read_image),
     }
 }
 
@@ -215,8 +282,13 @@ fn argument<'a>(value: Value<'a>, site: &Site) -> ClResult<Argument<'a>> {
     Ok(match value {
         Value::Plain(bytes) => Argument::Plain(bytes),
         Value::Local(size) => Argument::LocalSize(size),
+        Value::Svm(buffer, offset) => Argument::Svm(SvmPointer {
+            memory: buffer.id_on(site)?.0,
+            offset,
+        }),
         Value::Memory(None) => Argument::Memory(0),
         Value::Memory(Some(buffer)) => Argument::Memory(buffer.id_on(site)?.0),
+        Value::Sampler(sampler) => Argument::Sampler(sampler.id_on(site)?.0),
     })
 }
 
@@ -233,13 +305,14 @@ fn sizes(range: &Range) -> [&[u64]; 3] {
     given.map(|sizes| sizes.map_or(&[][..], |sizes| &sizes[..range.dimensions]))
 }
 
-fn operation(kernel: KernelId, args: Vec<KernelArg>, range: &Range) -> Operation {
+fn nd_range(kernel: KernelId, args: Vec<KernelArg>, range: &Range) -> NdRange {
     let [global, offset, local] = sizes(range).map(<[u64]>::to_vec);
-    Operation::NdRange(NdRange {
+    NdRange {
         kernel: kernel.0,
         args,
         global,
         offset,
         local,
-    })
+        reaches: None,
+    }
 }

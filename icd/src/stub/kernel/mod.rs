@@ -8,13 +8,13 @@ mod launch;
 mod range;
 mod signature;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{
-    CreateKernel, KernelArg, KernelWorkGroup, ObjectKind, Query, answer::Body, command::Kind,
-    query::Question,
+    CreateKernel, KernelArg, KernelSubGroup, KernelWorkGroup, ObjectKind, Query, answer::Body,
+    command::Kind, query::Question,
 };
-use causeway_proto::id::{KernelId, RequestId};
+use causeway_proto::id::{DeviceIndex, KernelId, RequestId};
 use cl_headers::types::{
     CL_INVALID_PROGRAM_EXECUTABLE, CL_INVALID_VALUE, CL_KERNEL_LOCAL_MEM_SIZE,
 };
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use self::args::{Args, Known};
 use super::remote::Remotes;
-use super::{Binding, Device, Program, Site, next_id};
+use super::{Binding, Buffer, Device, Program, Site, next_id};
 use crate::error::{ClResult, Status, require};
 
 pub use args::{ArgValue, PlainBytes};
@@ -46,7 +46,15 @@ struct State {
     args: Args,
     // CL_KERNEL_LOCAL_MEM_SIZE as the node told it for the present local arguments.
     local_mem: Vec<(Arc<Device>, u64)>,
+    // What the node told of sub-groups; depends on what is asked only.
+    sub_groups: Vec<(SubGroupQuestion, bytes::Bytes)>,
 }
+
+// The kernel on a site, a device there, name, input, and how many sizes the answer may have.
+type SubGroupQuestion = (u64, DeviceIndex, u32, Vec<u64>, u32);
+
+/// Answers about sub-groups that are remembered; who asks more is no loop over a few sizes.
+const MAX_REMEMBERED: usize = 64;
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -107,6 +115,7 @@ impl Kernel {
             state: Mutex::new(State {
                 args,
                 local_mem: Vec::new(),
+                sub_groups: Vec::new(),
             }),
         });
         if !context.is_distributed() {
@@ -154,6 +163,11 @@ impl Kernel {
         state.args.set(index, value);
     }
 
+    /// Sets which shared virtual memory it reaches by pointers in memory.
+    pub fn set_reaches(&self, memory: Vec<Weak<Buffer>>) {
+        self.state.lock().args.set_reaches(memory);
+    }
+
     /// `CL_KERNEL_LOCAL_MEM_SIZE`, which counts the local arguments set so far: with some set, one
     /// round trip for each new set of sizes.
     ///
@@ -190,24 +204,71 @@ impl Kernel {
         self.ask(&on.device, name, Vec::new())
     }
 
+    /// An answer of `clGetKernelSubGroupInfo`, of at most `room` sizes; one round trip for each question
+    /// that was not asked before.
+    ///
+    /// # Errors
+    /// What the node says; `CL_DEVICE_NOT_AVAILABLE`.
+    pub fn ask_sub_group(
+        &self,
+        on: &OnDevice,
+        name: u32,
+        input: Vec<u64>,
+        room: u32,
+    ) -> ClResult<bytes::Bytes> {
+        let site = self.program.context().site_of(&on.device);
+        let device = on.device.index();
+        let question = (self.on(site)?.0, device, name, input, room);
+        let known = |state: &State| {
+            let mut all = state.sub_groups.iter();
+            all.find(|(asked, _)| *asked == question)
+                .map(|(_, told)| told.clone())
+        };
+        if let Some(told) = known(&self.state.lock()) {
+            return Ok(told);
+        }
+        let (kernel, _, name, input, room) = question.clone();
+        let ask = Question::KernelSubGroup(KernelSubGroup {
+            kernel,
+            device: device.0,
+            name,
+            input,
+            room,
+        });
+        let told = put(site, ask)?;
+        let mut state = self.state.lock();
+        if state.sub_groups.len() < MAX_REMEMBERED && known(&state).is_none() {
+            state.sub_groups.push((question, told.clone()));
+        }
+        Ok(told)
+    }
+
     fn ask(&self, device: &Device, name: u32, args: Vec<KernelArg>) -> ClResult<bytes::Bytes> {
         let site = self.program.context().site_of(device);
-        let request = RequestId(next_id());
-        let query = Kind::Query(Query {
-            request: request.0,
-            question: Some(Question::KernelWorkGroup(KernelWorkGroup {
+        put(
+            site,
+            Question::KernelWorkGroup(KernelWorkGroup {
                 kernel: self.on(site)?.0,
                 device: device.index().0,
                 name,
                 args,
-            })),
-        });
-        let answer = site.session().request(request, &query)?;
-        require(answer.status >= 0, answer.status)?;
-        match answer.body {
-            Some(Body::Value(bytes)) => Ok(bytes),
-            _ => Err(Status(CL_INVALID_VALUE)),
-        }
+            }),
+        )
+    }
+}
+
+// Asks a site and waits.
+fn put(site: &Site, question: Question) -> ClResult<bytes::Bytes> {
+    let request = RequestId(next_id());
+    let query = Kind::Query(Query {
+        request: request.0,
+        question: Some(question),
+    });
+    let answer = site.session().request(request, &query)?;
+    require(answer.status >= 0, answer.status)?;
+    match answer.body {
+        Some(Body::Value(bytes)) => Ok(bytes),
+        _ => Err(Status(CL_INVALID_VALUE)),
     }
 }
 

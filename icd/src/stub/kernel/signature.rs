@@ -12,6 +12,10 @@ use std::sync::Arc;
 
 use causeway_proto::command::{ArgKind, ArgSignature, KernelOnDevice, KernelSignature};
 use causeway_proto::id::DeviceIndex;
+use cl_headers::types::{
+    CL_MEM_OBJECT_IMAGE1D, CL_MEM_OBJECT_IMAGE1D_ARRAY, CL_MEM_OBJECT_IMAGE1D_BUFFER,
+    CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE2D_ARRAY, CL_MEM_OBJECT_IMAGE3D,
+};
 use rustc_hash::FxHasher;
 
 use crate::stub::Device;
@@ -53,6 +57,22 @@ pub struct Declared {
     pub access_qualifier: u32,
     /// `CL_KERNEL_ARG_TYPE_QUALIFIER`: the bits that all nodes tell.
     pub type_qualifier: u64,
+    /// Of an image, by its type's name: `CL_MEM_OBJECT_IMAGE*`.
+    pub image_type: Option<u32>,
+}
+
+/// The type of image that an argument of this type takes.
+fn image_type(type_name: &str) -> Option<u32> {
+    let names = [
+        ("image1d_buffer_", CL_MEM_OBJECT_IMAGE1D_BUFFER),
+        ("image1d_array_", CL_MEM_OBJECT_IMAGE1D_ARRAY),
+        ("image1d_", CL_MEM_OBJECT_IMAGE1D),
+        ("image2d_array_", CL_MEM_OBJECT_IMAGE2D_ARRAY),
+        ("image2d_", CL_MEM_OBJECT_IMAGE2D),
+        ("image3d_", CL_MEM_OBJECT_IMAGE3D),
+    ];
+    let named = names.iter().find(|(name, _)| type_name.contains(name));
+    named.map(|(_, image)| *image)
 }
 
 /// `clGetKernelArgInfo`.
@@ -189,6 +209,7 @@ impl Arg {
                 address_qualifier: wire.address_qualifier,
                 access_qualifier: wire.access_qualifier,
                 type_qualifier: wire.type_qualifier,
+                image_type: image_type(&wire.type_name),
             }),
             info: (wire.has_info && show_info).then_some(ArgInfo {
                 address_qualifier: wire.address_qualifier,
@@ -316,6 +337,26 @@ mod tests {
         let one = signature("k", &[value(4)]);
         assert_eq!(one.args[0].info, None);
         assert!(one.args[0].declared.is_some());
+    }
+
+    #[test]
+    fn the_types_names_tell_images_apart() {
+        let of = |name: &str| {
+            let wire = ArgSignature {
+                type_name: name.into(),
+                ..value(0)
+            };
+            let declared = signature("k", &[wire]).args[0].declared;
+            declared.and_then(|of| of.image_type)
+        };
+        assert_eq!(of("image2d_t"), Some(CL_MEM_OBJECT_IMAGE2D));
+        assert_eq!(
+            of("image2d_array_depth_t"),
+            Some(CL_MEM_OBJECT_IMAGE2D_ARRAY)
+        );
+        assert_eq!(of("__read_only image1d_t"), Some(CL_MEM_OBJECT_IMAGE1D));
+        assert_eq!(of("image1d_buffer_t"), Some(CL_MEM_OBJECT_IMAGE1D_BUFFER));
+        assert_eq!(of("float4"), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::{
-    Answer, BuildProgram, CompileProgram, Header, LinkProgram, command::Kind,
+    Answer, BuildProgram, CompileProgram, Header, LinkProgram, SpecConstant, command::Kind,
 };
 use causeway_proto::id::{DeviceIndex, RequestId};
 use causeway_proto::status::WireError;
@@ -23,7 +23,9 @@ use cl_headers::types::{
     CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT, CL_PROGRAM_BINARY_TYPE_LIBRARY,
 };
 
-use super::{Build, Origin, Program, State, Traits, include, program_answer, told_build};
+use super::{
+    Build, Origin, Program, State, Traits, headers, log_lines, program_answer, told_build,
+};
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::ask::{Answered, Receiver, ask_all, ask_each};
 use crate::stub::kernel::Signature;
@@ -153,14 +155,15 @@ impl Program {
     pub fn build(self: &Arc<Self>, request: BuildRequest, notify: Option<BuildNotify>) -> ClResult {
         self.begin(&request)?;
         let sites = self.sites_of(&request.devices);
-        let build = Running {
-            sites,
-            traits: request.traits(self),
-            failure: request.verb.failure(),
-            devices: request.devices.clone(),
-        };
-        let sites = build.sites.clone();
+        let (traits, failure) = (request.traits(self), request.verb.failure());
         let work = Work::new(self, request);
+        let build = Running {
+            sites: sites.clone(),
+            devices: work.devices.clone(),
+            traits,
+            source: work.source.clone(),
+            failure,
+        };
         let ask = |place: usize, receiver| self.ask(&sites[place], &work, receiver);
         let Some(notify) = notify else {
             let answers = ask_all(&sites, ask);
@@ -204,7 +207,8 @@ impl Program {
                 program: self.on(site)?.0,
                 devices,
                 null_options: *null_options,
-                source: work.source.clone(),
+                source: site.source(&work.source),
+                constants: work.constants.clone(),
                 options,
             }),
             Task::Compile { headers } => {
@@ -212,7 +216,7 @@ impl Program {
                     Ok(Header {
                         include_name: name.clone(),
                         program: header.on(site)?.0,
-                        source: source.clone(),
+                        source: site.source(source),
                     })
                 });
                 Kind::CompileProgram(CompileProgram {
@@ -220,7 +224,8 @@ impl Program {
                     program: self.on(site)?.0,
                     devices,
                     headers: headers.collect::<Result<_, WireError>>()?,
-                    source: work.source.clone(),
+                    source: site.source(&work.source),
+                    constants: work.constants.clone(),
                     options,
                 })
             }
@@ -251,7 +256,7 @@ impl Program {
         let Origin::Source(text) = &self.origin else {
             return Bytes::new();
         };
-        include::expand(text, options, embedded, &include::from_disk)
+        headers::expand(text, options, embedded, &headers::from_disk)
             .map_or_else(Bytes::new, Bytes::from)
     }
 
@@ -301,7 +306,12 @@ impl Program {
                     format!("{node} refused it with {name} ({})", status.0).into();
             } else {
                 let known = std::mem::take(&mut state.builds[at]);
-                state.builds[at] = told_build(of_device, known);
+                let mut told = told_build(of_device, known);
+                if log_lines::counts_all(&self.devices[at]) {
+                    let text = site.source(self.text_of(build));
+                    told.log = log_lines::placed(&text, &told.log).into();
+                }
+                state.builds[at] = told;
             }
         }
         let show_info = state.traits.arg_info;
@@ -314,6 +324,14 @@ impl Program {
         let rebuilt = |device: &Device| build.concerns(site, device);
         state.learn(site, kernels.collect(), rebuilt);
         status
+    }
+
+    // What was compiled.
+    fn text_of<'a>(&'a self, build: &'a Running) -> &'a Bytes {
+        match &self.origin {
+            Origin::Source(text) if build.source.is_empty() => text,
+            _ => &build.source,
+        }
     }
 
     // The same status and log for all devices that were to be built on the site.
@@ -333,6 +351,8 @@ struct Running {
     sites: Vec<Arc<Site>>,
     devices: Vec<Arc<Device>>,
     traits: Traits,
+    // As `Work` has it.
+    source: Bytes,
     // The verb's own code for a failure.
     failure: i32,
 }
@@ -363,6 +383,7 @@ struct Work {
     options: String,
     // With the application's headers in place; empty when it has none of them.
     source: Bytes,
+    constants: Vec<SpecConstant>,
 }
 
 enum Task {
@@ -412,6 +433,7 @@ impl Work {
             devices,
             options,
             source,
+            constants: program.constants(),
         }
     }
 }

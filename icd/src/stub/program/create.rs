@@ -1,4 +1,4 @@
-//! How programs come to be: from source, binaries, built-in kernels. Linked ones are in `build`.
+//! How programs come to be: from source, an intermediate language, binaries, built-in kernels. Linked ones are in `build`.
 //!
 //! Invariant: a program that was given out is on every site that it must be on from the start.
 
@@ -109,6 +109,25 @@ impl Program {
             }
         }
         require(status >= 0, status)
+    }
+
+    /// `clCreateProgramWithIL`: on the sites that take intermediate languages; they say at once whether
+    /// they take this module.
+    ///
+    /// # Errors
+    /// What a node says; `CL_DEVICE_NOT_AVAILABLE`.
+    pub fn from_il(context: &Arc<Context>, module: Bytes) -> ClResult<Arc<Program>> {
+        let devices = context.devices().to_vec();
+        let origin = Origin::Il(module.clone());
+        let program = Program::new(context, devices, origin, Traits::of_binaries());
+        let able = |device: &&Arc<Device>| device.takes_il();
+        let able: Vec<Arc<Device>> = program.devices.iter().filter(able).cloned().collect();
+        let sites = program.sites_of(&able);
+        for answer in program.create_on(&sites, |_| From::Il(module.clone())) {
+            let answer = answer?;
+            require(answer.status >= 0, answer.status)?;
+        }
+        Ok(Arc::new(program))
     }
 
     /// `clCreateProgramWithBuiltInKernels`: `names` separated by semicolons, each of a kernel that some

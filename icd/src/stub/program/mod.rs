@@ -13,21 +13,24 @@ mod binaries;
 pub mod binary;
 mod build;
 mod create;
-mod include;
-mod macros;
+mod headers;
+mod il;
+mod log_lines;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::{
-    Answer, CreateProgram, DeviceBuild, ObjectKind, ProgramAnswer, answer::Body, command::Kind,
-    create_program::From,
+    Answer, CreateProgram, DeviceBuild, ObjectKind, ProgramAnswer, SpecConstant, answer::Body,
+    command::Kind, create_program::From,
 };
 use causeway_proto::id::{DeviceIndex, ProgramId};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
-    CL_BUILD_NONE, CL_BUILD_SUCCESS, CL_INVALID_KERNEL_DEFINITION, CL_INVALID_KERNEL_NAME,
-    CL_INVALID_PROGRAM_EXECUTABLE, CL_PROGRAM_BINARY_TYPE_EXECUTABLE, CL_PROGRAM_BINARY_TYPE_NONE,
+    CL_BUILD_ERROR, CL_BUILD_NONE, CL_BUILD_SUCCESS, CL_INVALID_KERNEL_DEFINITION,
+    CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM, CL_INVALID_PROGRAM_EXECUTABLE, CL_INVALID_SPEC_ID,
+    CL_INVALID_VALUE, CL_PROGRAM_BINARY_TYPE_EXECUTABLE, CL_PROGRAM_BINARY_TYPE_NONE,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -36,7 +39,7 @@ pub use build::{BuildNotify, BuildRequest, Verb};
 use super::kernel::{Signature, united};
 use super::remote::Remotes;
 use super::{Binding, Context, Device, Site};
-use crate::error::{ClResult, Status, require};
+use crate::error::{ClResult, Status, fail, require};
 
 /// See the module.
 pub struct Program {
@@ -57,6 +60,8 @@ pub enum Origin {
     Binaries,
     /// `clCreateProgramWithBuiltInKernels`.
     BuiltInKernels,
+    /// `clCreateProgramWithIL`: the module.
+    Il(Bytes),
     /// `clLinkProgram`.
     Link,
 }
@@ -113,6 +118,8 @@ struct State {
     signatures: Vec<Arc<Signature>>,
     traits: Traits,
     binary_sizes: Option<Vec<u64>>,
+    // Specialisation constants set so far, by id.
+    constants: BTreeMap<u32, Bytes>,
 }
 
 impl std::fmt::Debug for Program {
@@ -145,6 +152,7 @@ impl Program {
                 signatures: Vec::new(),
                 traits,
                 binary_sizes: None,
+                constants: BTreeMap::new(),
             }),
         }
     }
@@ -159,7 +167,7 @@ impl Program {
         let id = self.remotes.on(site, |id| match &self.origin {
             Origin::Source(text) => {
                 site.session()
-                    .send(&create(site, id, From::Source(text.clone()), 0))
+                    .send(&create(site, id, From::Source(site.source(text)), 0))
             }
             _ => Err(WireError::Refused {
                 address: site.devices()[0].node().address().to_owned(),
@@ -192,6 +200,32 @@ impl Program {
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// `clSetProgramSpecializationConstant`: from the next build on.
+    ///
+    /// # Errors
+    /// `CL_INVALID_PROGRAM` when it was not made from an intermediate language, `CL_INVALID_SPEC_ID`,
+    /// `CL_INVALID_VALUE` for a value of another size.
+    pub fn set_constant(&self, id: u32, value: &[u8]) -> ClResult {
+        let Origin::Il(module) = &self.origin else {
+            return fail(CL_INVALID_PROGRAM);
+        };
+        let size = il::constant_size(module, id).ok_or(Status(CL_INVALID_SPEC_ID))?;
+        require(size == value.len(), CL_INVALID_VALUE)?;
+        let value = Bytes::copy_from_slice(value);
+        self.state.lock().constants.insert(id, value);
+        Ok(())
+    }
+
+    fn constants(&self) -> Vec<SpecConstant> {
+        let state = self.state.lock();
+        let all = state.constants.iter();
+        let wire = all.map(|(id, value)| SpecConstant {
+            id: *id,
+            value: value.clone(),
+        });
+        wire.collect()
     }
 
     /// The last build for a device; none for one that is not among [`Program::devices`].
@@ -297,10 +331,15 @@ fn program_answer(answer: Answer) -> ProgramAnswer {
 
 // What the node told of a build, over what is known here (the options).
 fn told_build(told: DeviceBuild, known: Build) -> Build {
+    // Drivers (PoCL) call the program of a failed build an executable.
+    let binary_type = match told.status {
+        CL_BUILD_ERROR => CL_PROGRAM_BINARY_TYPE_NONE,
+        _ => told.binary_type,
+    };
     Build {
         status: told.status,
         log: told.log.into(),
-        binary_type: told.binary_type,
+        binary_type,
         global_variable_size: told.global_variable_size,
         ..known
     }

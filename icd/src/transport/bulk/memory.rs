@@ -26,6 +26,45 @@ const PIECES: usize = 512;
 pub struct HostRegion {
     base: *mut u8,
     region: Region,
+    // Where the region's bytes lie, if they have gaps between them that it does not count.
+    rows: Option<Rows>,
+}
+
+/// Rows of bytes with gaps between them: an image in the application's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Bytes of a row.
+    pub length: u64,
+    /// Rows of a slice.
+    pub count: u64,
+    /// Bytes from row to row, a row's at least.
+    pub pitch: u64,
+    /// Bytes from slice to slice, a slice's at least.
+    pub slice_pitch: u64,
+}
+
+impl Rows {
+    /// Where a byte lies that would be the `byte`th without gaps.
+    fn place(&self, byte: u64) -> u64 {
+        let (row, within) = (byte / self.length, byte % self.length);
+        row / self.count * self.slice_pitch + row % self.count * self.pitch + within
+    }
+
+    /// A run of bytes, row by row.
+    fn split(self, run: Segment) -> impl Iterator<Item = Segment> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let byte = run.offset + at;
+            let length = (self.length - byte % self.length).min(run.length - at);
+            let part = Segment {
+                offset: self.place(byte),
+                packed: run.packed + at,
+                length,
+            };
+            at += length;
+            (length > 0).then_some(part)
+        })
+    }
 }
 
 // SAFETY: the maker of a HostRegion promises that any thread may touch these bytes until the transfer
@@ -52,13 +91,38 @@ impl HostRegion {
     /// of the region must stay readable (upload) or writable (download) from any thread.
     #[must_use]
     pub unsafe fn new(base: *mut u8, region: Region) -> HostRegion {
-        HostRegion { base, region }
+        HostRegion {
+            base,
+            region,
+            rows: None,
+        }
     }
 
-    /// The shape.
+    /// The bytes of `region`, which counts without the gaps between `rows`; the first row begins at `base`.
+    ///
+    /// # Safety
+    /// As [`HostRegion::new`], of the bytes in the rows.
     #[must_use]
-    pub fn region(&self) -> &Region {
-        &self.region
+    pub unsafe fn in_rows(base: *mut u8, region: Region, rows: Rows) -> HostRegion {
+        HostRegion {
+            base,
+            region,
+            rows: Some(rows),
+        }
+    }
+
+    /// Whether it is one run of bytes.
+    #[must_use]
+    pub fn is_linear(&self) -> bool {
+        self.region.is_linear() && self.rows.is_none()
+    }
+
+    /// Its first byte's.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        let first = self.region.offset();
+        let first = self.rows.map_or(first, |rows| rows.place(first));
+        self.base.addr() + first as usize
     }
 
     /// Bytes in all.
@@ -67,12 +131,31 @@ impl HostRegion {
         self.region.packed_length()
     }
 
-    /// The bytes' place in the process: the region, counted from address 0.
+    /// The bytes' place in the process: the region, counted from address 0; with gaps that it does not count, all
+    /// from the first byte to the last.
     #[must_use]
     pub fn addresses(&self) -> Region {
+        let region = match self.rows {
+            Some(rows) if self.length() > 0 => {
+                let first = rows.place(self.region.offset());
+                let last = rows.place(self.region.end() - 1);
+                Region::linear(first, last + 1 - first).unwrap_or(self.region)
+            }
+            _ => self.region,
+        };
         // Memory that exists ends before the address space does.
-        let offset = self.region.offset().wrapping_add(self.base.addr() as u64);
-        self.region.at(offset).unwrap_or(self.region)
+        let offset = region.offset().wrapping_add(self.base.addr() as u64);
+        region.at(offset).unwrap_or(region)
+    }
+
+    // The runs of bytes that hold packed bytes `from..to`, in order.
+    fn segments(&self, from: u64, to: u64) -> impl Iterator<Item = Segment> + use<> {
+        let rows = self.rows;
+        self.region.segments(from, to).flat_map(move |run| {
+            let whole = rows.is_none().then_some(run);
+            let split = rows.map(|rows| rows.split(run));
+            whole.into_iter().chain(split.into_iter().flatten())
+        })
     }
 
     /// Its bytes as they are now, packed; for payloads that ride inside a command.
@@ -106,27 +189,41 @@ impl HostRegion {
         let inside = from.checked_add(length)? <= self.length();
         let region = Region::linear(self.region.offset() + from, length).ok()?;
         // The promise for the whole covers the part.
-        (inside && self.region.is_linear()).then_some(HostRegion {
+        (inside && self.is_linear()).then_some(HostRegion {
             base: self.base,
             region,
+            rows: None,
         })
     }
 
-    /// Copies as many bytes from another place of the process. False, and nothing touched, when one of
-    /// the two has gaps or they differ in length.
+    /// Copies as many bytes from another place of the process. False, and nothing touched, when they differ in
+    /// length.
     #[must_use]
     pub fn copy_from(&self, source: &HostRegion) -> bool {
-        let fits = self.length() == source.length()
-            && self.region.is_linear()
-            && source.region.is_linear();
-        if fits {
-            let from = source.base.wrapping_add(source.region.offset() as usize);
-            let to = self.base.wrapping_add(self.region.offset() as usize);
-            // SAFETY: both are inside of their regions, whose bytes may be touched (see `new`); `copy`
-            // bears an overlap.
-            unsafe { std::ptr::copy(from, to, self.length() as usize) };
+        if self.length() != source.length() {
+            return false;
         }
-        fits
+        let mut sources = source.segments(0, u64::MAX);
+        let mut source_run = sources.next();
+        for run in self.segments(0, u64::MAX) {
+            let mut done = 0;
+            while let Some(from) = source_run
+                && done < run.length
+            {
+                let skipped = run.packed + done - from.packed;
+                let count = (from.length - skipped).min(run.length - done);
+                let read = source.base.wrapping_add((from.offset + skipped) as usize);
+                let write = self.base.wrapping_add((run.offset + done) as usize);
+                // SAFETY: both are inside of their regions, whose bytes may be touched (see `new`); `copy`
+                // bears an overlap.
+                unsafe { std::ptr::copy(read, write, count as usize) };
+                done += count;
+                if skipped + count == from.length {
+                    source_run = sources.next();
+                }
+            }
+        }
+        true
     }
 
     /// Sends `header`, then the packed bytes `from..from + length`.
@@ -146,7 +243,7 @@ impl HostRegion {
             pieces.push(piece(gathered.as_mut_ptr(), gathered.len()));
             return transfer(pieces, |pieces| send_some(stream, pieces));
         }
-        for segment in self.region.segments(from, from + length) {
+        for segment in self.segments(from, from + length) {
             if pieces.len() == PIECES {
                 transfer(pieces, |pieces| send_some(stream, pieces))?;
             }
@@ -174,7 +271,7 @@ impl HostRegion {
             self.scatter(from, gathered);
             return Ok(());
         }
-        for segment in self.region.segments(from, from + length) {
+        for segment in self.segments(from, from + length) {
             if pieces.len() == PIECES {
                 transfer(pieces, |pieces| receive_some(stream, pieces, caching))?;
             }
@@ -192,7 +289,8 @@ impl HostRegion {
     }
 
     fn has_short_rows(&self) -> bool {
-        !self.region.is_linear() && self.region.size()[0] < SHORT_ROW
+        let row = self.rows.map_or(u64::MAX, |rows| rows.length);
+        !self.is_linear() && self.region.size()[0].min(row) < SHORT_ROW
     }
 
     fn piece_of(&self, segment: Segment) -> libc::iovec {
@@ -209,7 +307,7 @@ impl HostRegion {
 
     fn gather_behind(&self, from: u64, length: u64, into: &mut Vec<u8>) {
         into.reserve(length as usize);
-        for segment in self.region.segments(from, from + length) {
+        for segment in self.segments(from, from + length) {
             let count = segment.length as usize;
             // SAFETY: the segment lies in the region, which is readable (`HostRegion::new`); the
             // segments of `length` packed bytes fit in what was reserved, and are initialised by the copy.
@@ -224,7 +322,7 @@ impl HostRegion {
     }
 
     fn scatter(&self, from: u64, bytes: &[u8]) {
-        for segment in self.region.segments(from, from + bytes.len() as u64) {
+        for segment in self.segments(from, from + bytes.len() as u64) {
             let begin = (segment.packed - from) as usize;
             let row = &bytes[begin..begin + segment.length as usize];
             // SAFETY: the segment lies in the region, which is writable (`HostRegion::new`); `row` is
@@ -366,4 +464,46 @@ fn receive_some(
     let received =
         unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_WAITALL) };
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn rows_with_gaps_are_copied_byte_by_byte(
+            length in 1u64..8, count in 1u64..4, slices in 1u64..4, gap in 0u64..4, slice_gap in 0u64..5,
+            place: prop::sample::Index, extent: prop::sample::Index,
+        ) {
+            let total = length * count * slices;
+            let from = place.index(total as usize) as u64;
+            let many = 1 + extent.index((total - from) as usize) as u64;
+            let pitch = length + gap;
+            let rows = Rows { length, count, pitch, slice_pitch: pitch * count + slice_gap };
+            let mut memory: Vec<u8> = (0..rows.slice_pitch * slices).map(|i| i as u8).collect();
+            let region = Region::linear(from, many).unwrap();
+            // SAFETY: the memory holds all rows, and outlives the region.
+            let host = unsafe { HostRegion::in_rows(memory.as_mut_ptr(), region, rows) };
+            let expected: Vec<u8> = (from..from + many)
+                .map(|byte| {
+                    let (row, within) = (byte / length, byte % length);
+                    (row / count * rows.slice_pitch + row % count * pitch + within) as u8
+                })
+                .collect();
+            prop_assert_eq!(host.copy_out(), &expected[..]);
+            let mut packed = vec![0u8; many as usize];
+            let whole = Region::linear(0, many).unwrap();
+            // SAFETY: as many bytes as the vector has.
+            let to = unsafe { HostRegion::new(packed.as_mut_ptr(), whole) };
+            prop_assert!(to.copy_from(&host));
+            prop_assert_eq!(&packed, &expected);
+            packed.reverse();
+            prop_assert!(host.copy_from(&to) && host.copy_out() == packed);
+            let first = memory.as_ptr().addr() as u64;
+            let addresses = host.addresses();
+            prop_assert!(addresses.offset() >= first && addresses.end() <= first + memory.len() as u64);
+        }
+    }
 }

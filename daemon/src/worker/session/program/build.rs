@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use causeway_proto::command::{BuildProgram, CompileProgram, LinkProgram};
+use causeway_proto::command::{BuildProgram, CompileProgram, LinkProgram, SpecConstant};
 use causeway_proto::id::{ContextId, DeviceIndex, ProgramId, RequestId};
 use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
@@ -13,6 +13,7 @@ use super::{
     ARG_INFO, Answered, INVALID_BUILD_OPTIONS, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE,
     INVALID_VALUE, Program, answer, natives, source, submit,
 };
+use crate::accounting::Counter;
 use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
 use crate::worker::session::objects::{add, find};
@@ -57,13 +58,18 @@ fn build_now(
         && let Some((native, body)) = cached.load(context)
     {
         program.set_loaded(native, &options);
+        shared.account.add(Counter::CachedBuilds, 1);
         return (
             Status::SUCCESS,
             String::new(),
             Some(answer::Body::Program(body)),
         );
     }
-    let native = match program.to_build(&build.source, &[], devices) {
+    shared.account.add(Counter::Builds, 1);
+    let native = program
+        .to_build(&build.source, &[], devices)
+        .and_then(|native| set_constants(&native, &build.constants).map(|()| native));
+    let native = match native {
         Ok(native) => native,
         Err(status) => return (status, String::new(), None),
     };
@@ -81,6 +87,11 @@ fn build_now(
         cached.learn();
     }
     told
+}
+
+fn set_constants(native: &NativeProgram, constants: &[SpecConstant]) -> Result<(), Status> {
+    let mut constants = constants.iter();
+    constants.try_for_each(|constant| native.set_constant(constant.id, &constant.value))
 }
 
 /// Applies `CompileProgram`.
@@ -102,6 +113,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
     expect_text(shared, [&compile.source[..], compile.options.as_bytes()]);
     expect_text(shared, compile.headers.iter().map(|h| &h.source[..]));
     let others = headers.iter().map(|header| header.id).collect();
+    shared.account.add(Counter::Builds, 1);
     submit(
         shared,
         program,
@@ -113,6 +125,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
             let prepared = program
                 .to_build(&compile.source, &names, &devices)
                 .and_then(|native| {
+                    set_constants(&native, &compile.constants)?;
                     let headers = compile
                         .headers
                         .iter()
@@ -164,6 +177,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
     };
     let devices = program.devices(&link.devices)?;
     let others = inputs.iter().map(|input| input.id).collect();
+    shared.account.add(Counter::Builds, 1);
     submit(
         shared,
         program,

@@ -73,42 +73,54 @@ pub(crate) fn asks(source: &[u8]) -> bool {
     asks_for_files(source) || Includes::of(source).next().is_some()
 }
 
-/// Options without those that name files or folders of the client, and without macros that ask for
-/// files or could: those come before any text of the program.
+/// Options that name files or folders, besides `-I`. Few drivers know any.
+const WITH_PATH: [&str; 7] = [
+    "-include",
+    "-imacros",
+    "-isystem",
+    "-iquote",
+    "-idirafter",
+    "-isysroot",
+    "--sysroot",
+];
+/// A file with nothing in it, and no folder.
+const NOTHING: &str = "/dev/null";
+
+/// Options without the files and folders of the client that they name, and without macros that ask for
+/// files or could: those come before any text of the program. Whether it knows an option that names one the
+/// driver may judge: it is left with a file of nothing.
 pub(crate) fn without_paths(options: &str) -> Cow<'_, str> {
-    const WITH_PATH: [&str; 8] = [
-        "-include",
-        "-imacros",
-        "-isystem",
-        "-iquote",
-        "-idirafter",
-        "-isysroot",
-        "--sysroot",
-        "-I",
-    ];
     let tokens = words(options);
     let mut kept = Vec::new();
-    let mut skip = false;
-    for token in &tokens {
-        if std::mem::take(&mut skip) {
-            continue;
-        }
-        match WITH_PATH.iter().find(|o| token.starts_with(**o)) {
-            // "-I dir" names its folder in the next word, "-Idir" in its own.
-            Some(option) => skip = token.len() == option.len(),
-            None if token.starts_with('@') => {}
-            None if asks_for_files(token.as_bytes()) => {
-                // "-D macro" in two words.
-                kept.pop_if(|before| *before == "-D");
-            }
-            None => kept.push(*token),
+    let mut rest = tokens.iter().copied();
+    while let Some(token) = rest.next() {
+        // "-I dir" names its folder in the next word, "-Idir" in its own.
+        if let Some(folder) = token.strip_prefix("-I") {
+            let _ = folder.is_empty().then(|| rest.next());
+        } else if let Some(option) = WITH_PATH.iter().find(|o| token.starts_with(**o)) {
+            let _ = (token == *option).then(|| rest.next());
+            kept.extend([*option, NOTHING]);
+        } else if token.starts_with('@') || hides_path(token) {
+            // Nothing is left of it.
+        } else if asks_for_files(token.as_bytes()) {
+            // "-D macro" in two words.
+            kept.pop_if(|before| *before == "-D");
+        } else {
+            kept.push(token);
         }
     }
-    if kept.len() == tokens.len() {
+    if kept == tokens {
         Cow::Borrowed(options)
     } else {
         Cow::Owned(kept.join(" "))
     }
+}
+
+/// Whether a driver that does not know our quotes would find an option with a file in the word.
+fn hides_path(token: &str) -> bool {
+    let mut parts = token.split(|c: char| c.is_whitespace() || "\"'\\".contains(c));
+    parts.next();
+    parts.any(|part| part.starts_with('@') || WITH_PATH.iter().any(|o| part.starts_with(o)))
 }
 
 #[cfg(test)]
@@ -202,9 +214,12 @@ mod tests {
         );
         assert_eq!(without_paths("-I /etc -DX -I/tmp -I \"a b\" -w"), "-DX -w");
         assert_eq!(
-            without_paths("-DT=\"-I x\" -include f -D Y"),
-            "-DT=\"-I x\" -D Y"
+            without_paths("-DT=\"-I x\" -include f -D Y -isystem/x"),
+            "-DT=\"-I x\" -include /dev/null -D Y -isystem /dev/null"
         );
+        for smuggled in ["-DT='a -include /x'", "-DT=\"\"-imacros/x", "-D'T @x'"] {
+            assert_eq!(without_paths(smuggled), "");
+        }
     }
 
     proptest! {

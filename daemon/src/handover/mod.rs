@@ -9,14 +9,13 @@
 //! it, nothing more was read.
 #![forbid(unsafe_code)]
 
+mod assignment;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
-use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::PREAMBLE;
-use causeway_security::{Secret, SessionCertificate};
 use prost::Message;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -24,12 +23,14 @@ use rustix::net::{
 };
 
 use crate::build_cache::Key;
-use crate::config::SessionLimits;
+
+use self::assignment::Encoded;
+pub use self::assignment::{Assignment, Leased, MAX_LEASED, MAX_USER, Owner};
 
 /// Bytes of the longest message.
 pub const MAX_MESSAGE: usize = 4096;
-/// Leased devices that an assignment has room for.
-pub const MAX_LEASED: usize = 64;
+/// Bytes of the reason of an end that are told; the rest is cut.
+pub const MAX_REASON: usize = 1024;
 
 const ASSIGN: u8 = 1;
 const CONNECTION: u8 = 2;
@@ -39,59 +40,30 @@ const LOOK_UP: u8 = 5;
 const LEARN: u8 = 6;
 const REFUSED: u8 = 7;
 const OUTDATED: u8 = 8;
-
-/// A device that a session may use.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Leased {
-    /// The platform's index.
-    #[prost(uint32, tag = "1")]
-    pub platform: u32,
-    /// The device's index in it.
-    #[prost(uint32, tag = "2")]
-    pub device: u32,
-    /// Bytes that may be allocated on it; 0: the device's own limit.
-    #[prost(uint64, tag = "3")]
-    pub memory: u64,
-}
-
-/// The session that a worker is to serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assignment {
-    /// Its name.
-    pub id: SessionId,
-    /// What every connection must prove.
-    pub secret: SessionSecret,
-    /// Its share of the node.
-    pub limits: SessionLimits,
-    /// Bulk connections that it may have.
-    pub bulk_connections: u32,
-    /// For the command connection to come.
-    pub connect_limit: Duration,
-    /// For the node's OpenCL to be loaded.
-    pub load_limit: Duration,
-    /// Between two heartbeats.
-    pub heartbeat_interval: Duration,
-    /// Silence after which the client counts as lost.
-    pub heartbeat_limit: Duration,
-    /// Whether the daemon has a build cache.
-    pub build_cache: bool,
-    /// What the session's connections are secured with; none where they are in the clear.
-    pub certificate: Option<SessionCertificate>,
-    /// The devices that it may use, at most [`MAX_LEASED`]; `None`: all.
-    pub leased: Option<Vec<Leased>>,
-}
+const END: u8 = 9;
 
 /// From the supervisor.
 #[derive(Debug)]
 pub enum ToWorker {
     /// Comes once, first.
-    Assign(Assignment),
+    Assign {
+        /// What.
+        assignment: Box<Assignment>,
+        /// Where it counts what it uses ([`accounting`](crate::accounting)).
+        page: OwnedFd,
+    },
     /// A connection that named this session.
     Connection {
         /// The 32 bytes that were read from it.
         preamble: [u8; PREAMBLE],
         /// The rest of it.
         socket: OwnedFd,
+    },
+    /// The session is to end, and its client to be told why. The end of the channel, which follows, is the same
+    /// without a reason.
+    End {
+        /// For people; at most [`MAX_REASON`] bytes.
+        reason: String,
     },
     /// The answer to [`ToSupervisor::LookUp`].
     Cached {
@@ -159,15 +131,22 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// `WouldBlock` when the worker has not taken many earlier ones; anything else: it is gone.
 pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
     match message {
-        ToWorker::Assign(assignment) => {
+        ToWorker::Assign { assignment, page } => {
             let mut bytes = vec![ASSIGN];
-            bytes.extend_from_slice(&Encoded::from(assignment).encode_to_vec());
-            send(end, &bytes, None)
+            bytes.extend_from_slice(&Encoded::from(&**assignment).encode_to_vec());
+            send(end, &bytes, Some(page.as_fd()))
         }
         ToWorker::Connection { preamble, socket } => {
             let mut bytes = vec![CONNECTION];
             bytes.extend_from_slice(preamble);
             send(end, &bytes, Some(socket.as_fd()))
+        }
+        ToWorker::End { reason } => {
+            let mut cut = reason.len().min(MAX_REASON);
+            while !reason.is_char_boundary(cut) {
+                cut -= 1;
+            }
+            send(end, &[&[END], &reason.as_bytes()[..cut]].concat(), None)
         }
         ToWorker::Cached { ticket, entry } => {
             let mut bytes = vec![CACHED];
@@ -205,14 +184,22 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
         return Ok(None);
     };
     match (bytes.split_first(), descriptor) {
-        (Some((&ASSIGN, rest)), None) => Encoded::decode(rest)
+        (Some((&ASSIGN, rest)), Some(page)) => Encoded::decode(rest)
             .ok()
             .and_then(|encoded| encoded.assignment())
-            .map(|assignment| Some(ToWorker::Assign(assignment)))
+            .map(|assignment| {
+                Some(ToWorker::Assign {
+                    assignment: Box::new(assignment),
+                    page,
+                })
+            })
             .ok_or_else(nonsense),
         (Some((&CONNECTION, rest)), Some(socket)) => Ok(Some(ToWorker::Connection {
             preamble: rest.try_into().map_err(|_| nonsense())?,
             socket,
+        })),
+        (Some((&END, reason)), None) => Ok(Some(ToWorker::End {
+            reason: String::from_utf8(reason.to_vec()).map_err(|_| nonsense())?,
         })),
         (Some((&CACHED, rest)), entry) => Ok(Some(ToWorker::Cached {
             ticket: u64::from_le_bytes(rest.try_into().map_err(|_| nonsense())?),
@@ -298,108 +285,17 @@ fn receive(end: impl AsFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
     Ok(Some((bytes, descriptor)))
 }
 
-/// [`Assignment`] as it travels.
-#[derive(Clone, PartialEq, Message)]
-struct Encoded {
-    #[prost(bytes = "vec", tag = "1")]
-    id: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    secret: Vec<u8>,
-    #[prost(uint64, tag = "3")]
-    objects: u64,
-    #[prost(uint64, tag = "4")]
-    held_commands: u64,
-    #[prost(uint64, tag = "5")]
-    held_bytes: u64,
-    #[prost(uint64, tag = "6")]
-    device_memory: u64,
-    #[prost(uint32, tag = "7")]
-    bulk_connections: u32,
-    #[prost(uint64, tag = "8")]
-    connect_limit_ms: u64,
-    #[prost(uint64, tag = "9")]
-    heartbeat_interval_ms: u64,
-    #[prost(uint64, tag = "12")]
-    load_limit_ms: u64,
-    #[prost(uint64, tag = "11")]
-    host_memory: u64,
-    #[prost(uint64, tag = "10")]
-    heartbeat_limit_ms: u64,
-    #[prost(bool, tag = "13")]
-    build_cache: bool,
-    #[prost(bytes = "vec", tag = "14")]
-    certificate: Vec<u8>,
-    #[prost(bytes = "vec", tag = "15")]
-    key: Vec<u8>,
-    #[prost(bool, tag = "16")]
-    is_leased: bool,
-    #[prost(message, repeated, tag = "17")]
-    leased: Vec<Leased>,
-}
-
-impl From<&Assignment> for Encoded {
-    fn from(from: &Assignment) -> Encoded {
-        let milliseconds = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        Encoded {
-            id: from.id.0.to_vec(),
-            secret: from.secret.0.to_vec(),
-            objects: from.limits.objects as u64,
-            held_commands: from.limits.held_commands as u64,
-            held_bytes: from.limits.held_bytes as u64,
-            device_memory: from.limits.device_memory,
-            host_memory: from.limits.host_memory,
-            bulk_connections: from.bulk_connections,
-            load_limit_ms: milliseconds(from.load_limit),
-            connect_limit_ms: milliseconds(from.connect_limit),
-            heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
-            heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
-            build_cache: from.build_cache,
-            certificate: from
-                .certificate
-                .as_ref()
-                .map_or_else(Vec::new, |of| of.certificate.clone()),
-            key: from
-                .certificate
-                .as_ref()
-                .map_or_else(Vec::new, |of| of.key.reveal().to_vec()),
-            is_leased: from.leased.is_some(),
-            leased: from.leased.clone().unwrap_or_default(),
-        }
-    }
-}
-
-impl Encoded {
-    fn assignment(&self) -> Option<Assignment> {
-        Some(Assignment {
-            id: SessionId(self.id.as_slice().try_into().ok()?),
-            secret: SessionSecret(self.secret.as_slice().try_into().ok()?),
-            limits: SessionLimits {
-                objects: usize::try_from(self.objects).ok()?,
-                held_commands: usize::try_from(self.held_commands).ok()?,
-                held_bytes: usize::try_from(self.held_bytes).ok()?,
-                device_memory: self.device_memory,
-                host_memory: self.host_memory,
-            },
-            bulk_connections: self.bulk_connections,
-            load_limit: Duration::from_millis(self.load_limit_ms),
-            connect_limit: Duration::from_millis(self.connect_limit_ms),
-            heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
-            heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
-            build_cache: self.build_cache,
-            certificate: (!self.certificate.is_empty()).then(|| SessionCertificate {
-                certificate: self.certificate.clone(),
-                key: Secret::new(self.key.clone()),
-            }),
-            leased: self.is_leased.then(|| self.leased.clone()),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::File;
     use std::io::{Read, Write};
+    use std::time::Duration;
+
+    use causeway_proto::id::{SessionId, SessionSecret};
+    use causeway_security::{Secret, SessionCertificate};
+
+    use crate::config::SessionLimits;
 
     fn assignment() -> Assignment {
         Assignment {
@@ -430,13 +326,25 @@ mod tests {
                 };
                 MAX_LEASED
             ]),
+            slot: u32::MAX,
+            owner: Owner {
+                lease: Some("5a".repeat(16)),
+                user: Some("u".repeat(MAX_USER)),
+            },
+        }
+    }
+
+    fn assign() -> ToWorker {
+        ToWorker::Assign {
+            assignment: Box::new(assignment()),
+            page: File::open("/dev/null").unwrap().into(),
         }
     }
 
     #[test]
     fn an_assignment_and_a_socket_arrive_whole() {
         let (supervisor, worker) = pair().unwrap();
-        send_to_worker(&supervisor, &ToWorker::Assign(assignment())).unwrap();
+        send_to_worker(&supervisor, &assign()).unwrap();
         let (mut kept, passed) = std::os::unix::net::UnixStream::pair().unwrap();
         let message = ToWorker::Connection {
             preamble: [9; PREAMBLE],
@@ -446,7 +354,9 @@ mod tests {
         drop(message);
 
         match receive_in_worker(&worker).unwrap() {
-            Some(ToWorker::Assign(got)) => assert_eq!(got, assignment()),
+            Some(ToWorker::Assign {
+                assignment: got, ..
+            }) => assert_eq!(*got, assignment()),
             other => panic!("{other:?}"),
         }
         match receive_in_worker(&worker).unwrap() {
@@ -502,6 +412,29 @@ mod tests {
     }
 
     #[test]
+    fn the_reason_of_an_end_arrives_before_the_end_and_is_cut() {
+        let (supervisor, worker) = pair().unwrap();
+        for (said, heard) in [
+            ("über", "über".to_owned()),
+            (&"ü".repeat(MAX_MESSAGE), "ü".repeat(MAX_REASON / 2)),
+        ] {
+            let reason = said.to_owned();
+            send_to_worker(&supervisor, &ToWorker::End { reason }).unwrap();
+            match receive_in_worker(&worker).unwrap() {
+                Some(ToWorker::End { reason }) => assert_eq!(reason, heard),
+                other => panic!("{other:?}"),
+            }
+        }
+        let reason = String::new();
+        send_to_worker(&supervisor, &ToWorker::End { reason }).unwrap();
+        // As the supervisor ends a channel.
+        rustix::net::shutdown(&supervisor, rustix::net::Shutdown::Both).unwrap();
+        let last = receive_in_worker(&worker).unwrap();
+        assert!(matches!(last, Some(ToWorker::End { .. })));
+        assert!(receive_in_worker(&worker).unwrap().is_none());
+    }
+
+    #[test]
     fn the_supervisor_never_blocks_on_a_worker() {
         let (supervisor, worker) = pair().unwrap();
         let error = receive_in_supervisor(&supervisor).unwrap_err();
@@ -509,8 +442,7 @@ mod tests {
         send_to_supervisor(&worker, &ToSupervisor::Ready).unwrap();
         let heard = receive_in_supervisor(&supervisor).unwrap();
         assert!(matches!(heard, Some(ToSupervisor::Ready)));
-        let full = (0..1 << 20)
-            .find_map(|_| send_to_worker(&supervisor, &ToWorker::Assign(assignment())).err());
+        let full = (0..1 << 20).find_map(|_| send_to_worker(&supervisor, &assign()).err());
         assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -1,0 +1,176 @@
+//! The session that a worker is to serve, and how it travels.
+
+use std::time::Duration;
+
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_security::{Secret, SessionCertificate};
+use prost::Message;
+
+use crate::config::SessionLimits;
+
+/// Leased devices that an assignment has room for.
+pub const MAX_LEASED: usize = 64;
+/// Bytes of a user's name that it has room for; a longer one is cut for the log.
+pub const MAX_USER: usize = 128;
+
+/// A device that a session may use.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Leased {
+    /// The platform's index.
+    #[prost(uint32, tag = "1")]
+    pub platform: u32,
+    /// The device's index in it.
+    #[prost(uint32, tag = "2")]
+    pub device: u32,
+    /// Bytes that may be allocated on it; 0: the device's own limit.
+    #[prost(uint64, tag = "3")]
+    pub memory: u64,
+}
+
+/// The session that a worker is to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Its name.
+    pub id: SessionId,
+    /// What every connection must prove.
+    pub secret: SessionSecret,
+    /// Its share of the node.
+    pub limits: SessionLimits,
+    /// Bulk connections that it may have.
+    pub bulk_connections: u32,
+    /// For the command connection to come.
+    pub connect_limit: Duration,
+    /// For the node's OpenCL to be loaded.
+    pub load_limit: Duration,
+    /// Between two heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Silence after which the client counts as lost.
+    pub heartbeat_limit: Duration,
+    /// Whether the daemon has a build cache.
+    pub build_cache: bool,
+    /// What the session's connections are secured with; none where they are in the clear.
+    pub certificate: Option<SessionCertificate>,
+    /// The devices that it may use, at most [`MAX_LEASED`]; `None`: all.
+    pub leased: Option<Vec<Leased>>,
+    /// Its slot in the page that comes with the assignment.
+    pub slot: u32,
+    /// Whose it is, for the log.
+    pub owner: Owner,
+}
+
+/// Whose a session is, as far as that is known.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Owner {
+    /// The lease that it is of, as the log shows it.
+    #[prost(string, optional, tag = "1")]
+    pub lease: Option<String>,
+    /// The lease's user, or who has shown who he is.
+    #[prost(string, optional, tag = "2")]
+    pub user: Option<String>,
+}
+
+/// [`Assignment`] as it travels.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Encoded {
+    #[prost(bytes = "vec", tag = "1")]
+    id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    secret: Vec<u8>,
+    #[prost(uint64, tag = "3")]
+    objects: u64,
+    #[prost(uint64, tag = "4")]
+    held_commands: u64,
+    #[prost(uint64, tag = "5")]
+    held_bytes: u64,
+    #[prost(uint64, tag = "6")]
+    device_memory: u64,
+    #[prost(uint32, tag = "7")]
+    bulk_connections: u32,
+    #[prost(uint64, tag = "8")]
+    connect_limit_ms: u64,
+    #[prost(uint64, tag = "9")]
+    heartbeat_interval_ms: u64,
+    #[prost(uint64, tag = "12")]
+    load_limit_ms: u64,
+    #[prost(uint64, tag = "11")]
+    host_memory: u64,
+    #[prost(uint64, tag = "10")]
+    heartbeat_limit_ms: u64,
+    #[prost(bool, tag = "13")]
+    build_cache: bool,
+    #[prost(bytes = "vec", tag = "14")]
+    certificate: Vec<u8>,
+    #[prost(bytes = "vec", tag = "15")]
+    key: Vec<u8>,
+    #[prost(bool, tag = "16")]
+    is_leased: bool,
+    #[prost(message, repeated, tag = "17")]
+    leased: Vec<Leased>,
+    #[prost(uint32, tag = "18")]
+    slot: u32,
+    #[prost(message, required, tag = "19")]
+    owner: Owner,
+}
+
+impl From<&Assignment> for Encoded {
+    fn from(from: &Assignment) -> Encoded {
+        let milliseconds = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        Encoded {
+            id: from.id.0.to_vec(),
+            secret: from.secret.0.to_vec(),
+            objects: from.limits.objects as u64,
+            held_commands: from.limits.held_commands as u64,
+            held_bytes: from.limits.held_bytes as u64,
+            device_memory: from.limits.device_memory,
+            host_memory: from.limits.host_memory,
+            bulk_connections: from.bulk_connections,
+            load_limit_ms: milliseconds(from.load_limit),
+            connect_limit_ms: milliseconds(from.connect_limit),
+            heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
+            heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
+            build_cache: from.build_cache,
+            certificate: from
+                .certificate
+                .as_ref()
+                .map_or_else(Vec::new, |of| of.certificate.clone()),
+            key: from
+                .certificate
+                .as_ref()
+                .map_or_else(Vec::new, |of| of.key.reveal().to_vec()),
+            is_leased: from.leased.is_some(),
+            leased: from.leased.clone().unwrap_or_default(),
+            slot: from.slot,
+            owner: from.owner.clone(),
+        }
+    }
+}
+
+impl Encoded {
+    /// What was encoded, if it makes sense.
+    pub(super) fn assignment(&self) -> Option<Assignment> {
+        Some(Assignment {
+            id: SessionId(self.id.as_slice().try_into().ok()?),
+            secret: SessionSecret(self.secret.as_slice().try_into().ok()?),
+            limits: SessionLimits {
+                objects: usize::try_from(self.objects).ok()?,
+                held_commands: usize::try_from(self.held_commands).ok()?,
+                held_bytes: usize::try_from(self.held_bytes).ok()?,
+                device_memory: self.device_memory,
+                host_memory: self.host_memory,
+            },
+            bulk_connections: self.bulk_connections,
+            load_limit: Duration::from_millis(self.load_limit_ms),
+            connect_limit: Duration::from_millis(self.connect_limit_ms),
+            heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
+            heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
+            build_cache: self.build_cache,
+            certificate: (!self.certificate.is_empty()).then(|| SessionCertificate {
+                certificate: self.certificate.clone(),
+                key: Secret::new(self.key.clone()),
+            }),
+            leased: self.is_leased.then(|| self.leased.clone()),
+            slot: self.slot,
+            owner: self.owner.clone(),
+        })
+    }
+}

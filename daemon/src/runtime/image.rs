@@ -1,0 +1,224 @@
+//! Images, and which formats a device takes.
+//!
+//! To everything above an image is a [`Buffer`] whose bytes are its elements without gaps. Invariant: the element
+//! of an image's raster is that of its format.
+
+use std::ptr::null_mut;
+
+use causeway_proto::control::{ImageFormats, ImageUse};
+use causeway_proto::image_format::ImageFormat;
+use causeway_proto::raster::Raster;
+use causeway_proto::status::Status;
+use opencl_sys::{
+    CL_DEVICE_IMAGE_SUPPORT, CL_MEM_COPY_HOST_PTR, CL_MEM_KERNEL_READ_AND_WRITE,
+    CL_MEM_OBJECT_IMAGE1D, CL_MEM_OBJECT_IMAGE1D_ARRAY, CL_MEM_OBJECT_IMAGE1D_BUFFER,
+    CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE2D_ARRAY, CL_MEM_OBJECT_IMAGE3D, CL_MEM_READ_ONLY,
+    CL_MEM_READ_WRITE, CL_MEM_WRITE_ONLY, cl_image_desc, cl_image_format,
+};
+
+use super::buffer::{Buffer, KERNEL_ACCESS};
+use super::context::Context;
+use super::info;
+use super::library::{check, cl};
+use super::node::{Device, Platform};
+
+const INVALID_VALUE: Status = Status(-30);
+const IMAGE_FORMAT_NOT_SUPPORTED: Status = Status(-10);
+const INVALID_IMAGE_SIZE: Status = Status(-40);
+const INVALID_IMAGE_DESCRIPTOR: Status = Status(-65);
+
+/// Formats that one answer may have; no driver comes near it.
+const MOST_FORMATS: u32 = 4096;
+
+/// What an image is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageSpec {
+    /// `CL_MEM_OBJECT_IMAGE*`.
+    pub image_type: u32,
+    /// Its format.
+    pub format: ImageFormat,
+    /// Elements in a row, rows, slices.
+    pub extent: [u64; 3],
+    /// Bytes from row to row in a parent that is a buffer.
+    pub row_pitch: u64,
+}
+
+impl ImageSpec {
+    /// Its shape.
+    ///
+    /// # Errors
+    /// `CL_IMAGE_FORMAT_NOT_SUPPORTED` for a format that is not offered, `CL_INVALID_IMAGE_SIZE`.
+    pub fn raster(&self) -> Result<Raster, Status> {
+        let element = self.format.element_size();
+        let element = element.ok_or(IMAGE_FORMAT_NOT_SUPPORTED)?;
+        Raster::new(element, self.extent).map_err(|_| INVALID_IMAGE_SIZE)
+    }
+
+    fn description(&self, parent: Option<&Buffer>) -> Result<cl_image_desc, Status> {
+        let [width, rows, slices] = self.extent;
+        let number = |n: u64| usize::try_from(n).map_err(|_| Status::OUT_OF_HOST_MEMORY);
+        let (height, depth, array_size) = match self.image_type {
+            CL_MEM_OBJECT_IMAGE1D | CL_MEM_OBJECT_IMAGE1D_BUFFER if rows == 1 && slices == 1 => {
+                (0, 0, 0)
+            }
+            CL_MEM_OBJECT_IMAGE1D_ARRAY if slices == 1 => (0, 0, rows),
+            CL_MEM_OBJECT_IMAGE2D if slices == 1 => (rows, 0, 0),
+            CL_MEM_OBJECT_IMAGE2D_ARRAY => (rows, 0, slices),
+            CL_MEM_OBJECT_IMAGE3D => (rows, slices, 0),
+            _ => return Err(INVALID_IMAGE_DESCRIPTOR),
+        };
+        Ok(cl_image_desc {
+            image_type: self.image_type,
+            image_width: number(width)?,
+            image_height: number(height)?,
+            image_depth: number(depth)?,
+            image_array_size: number(array_size)?,
+            image_row_pitch: number(if parent.is_some() { self.row_pitch } else { 0 })?,
+            image_slice_pitch: 0,
+            num_mip_levels: 0,
+            num_samples: 0,
+            buffer: parent.map_or(null_mut(), |parent| parent.raw),
+        })
+    }
+}
+
+impl Buffer {
+    /// `clCreateImage`, over the bytes of `parent` if there is one, else with initial contents if there are any:
+    /// `size` bytes or none.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_VALUE` for contents of another length, `CL_INVALID_IMAGE_DESCRIPTOR` for
+    /// a shape that no image of the type has.
+    pub fn image(
+        context: &Context,
+        flags: u64,
+        spec: &ImageSpec,
+        parent: Option<&Buffer>,
+        contents: &[u8],
+    ) -> Result<Buffer, Status> {
+        let (raster, description) = (spec.raster()?, spec.description(parent)?);
+        let format = cl_image_format {
+            image_channel_order: spec.format.order,
+            image_channel_data_type: spec.format.channel_type,
+        };
+        let mut flags = flags & KERNEL_ACCESS;
+        let mut host = null_mut();
+        if !contents.is_empty() {
+            if contents.len() as u64 != raster.size() || parent.is_some() {
+                return Err(INVALID_VALUE);
+            }
+            flags |= CL_MEM_COPY_HOST_PTR;
+            host = contents.as_ptr().cast_mut().cast();
+        }
+        let mut status = 0;
+        // SAFETY: COPY_HOST_PTR reads rows without gaps, as many bytes as there are: elements have the size that the
+        // specification gives the format. Else no pointer is given.
+        let raw = unsafe {
+            cl!(clCreateImage(
+                context.raw,
+                flags,
+                &raw const format,
+                &raw const description,
+                host,
+                &raw mut status
+            ))
+        };
+        check(status)?;
+        Ok(Buffer {
+            raw,
+            size: raster.size(),
+            raster: Some(raster),
+            svm: parent.and_then(|parent| parent.svm.clone()),
+        })
+    }
+
+    /// Its shape, if it is an image.
+    #[must_use]
+    pub fn raster(&self) -> Option<&Raster> {
+        self.raster.as_ref()
+    }
+}
+
+const ACCESSES: [u64; 4] = [
+    CL_MEM_READ_WRITE,
+    CL_MEM_WRITE_ONLY,
+    CL_MEM_READ_ONLY,
+    CL_MEM_KERNEL_READ_AND_WRITE,
+];
+
+const TYPES: [u32; 6] = [
+    CL_MEM_OBJECT_IMAGE2D,
+    CL_MEM_OBJECT_IMAGE3D,
+    CL_MEM_OBJECT_IMAGE2D_ARRAY,
+    CL_MEM_OBJECT_IMAGE1D,
+    CL_MEM_OBJECT_IMAGE1D_ARRAY,
+    CL_MEM_OBJECT_IMAGE1D_BUFFER,
+];
+
+/// All that the device takes as images, equal lists once. Nothing for a device without images. Makes a context.
+#[must_use]
+pub(super) fn formats(platform: &Platform, device: Device) -> Vec<ImageFormats> {
+    let support = device.info(CL_DEVICE_IMAGE_SUPPORT).ok();
+    if support.and_then(|support| info::number(&support)) != Some(1) {
+        return Vec::new();
+    }
+    let Ok(context) = Context::new(platform, vec![device], Box::new(|_| ())) else {
+        return Vec::new();
+    };
+    let mut lists: Vec<ImageFormats> = Vec::new();
+    for flags in ACCESSES {
+        for image_type in TYPES {
+            let formats = formats_for(&context, flags, image_type).unwrap_or_default();
+            if formats.is_empty() {
+                continue;
+            }
+            let of = ImageUse { flags, image_type };
+            match lists.iter_mut().find(|list| list.formats == formats) {
+                Some(list) => list.uses.push(of),
+                None => lists.push(ImageFormats {
+                    uses: vec![of],
+                    formats,
+                }),
+            }
+        }
+    }
+    lists
+}
+
+fn formats_for(context: &Context, flags: u64, image_type: u32) -> Result<Vec<u32>, Status> {
+    let mut count = 0;
+    // SAFETY: no list of 0 entries asks for the count alone.
+    check(unsafe {
+        cl!(clGetSupportedImageFormats(
+            context.raw,
+            flags,
+            image_type,
+            0,
+            null_mut(),
+            &raw mut count
+        ))
+    })?;
+    if count == 0 || count > MOST_FORMATS {
+        return Ok(Vec::new());
+    }
+    let nothing = cl_image_format {
+        image_channel_order: 0,
+        image_channel_data_type: 0,
+    };
+    let mut formats = vec![nothing; count as usize];
+    // SAFETY: the list has room for `count` entries.
+    check(unsafe {
+        cl!(clGetSupportedImageFormats(
+            context.raw,
+            flags,
+            image_type,
+            count,
+            formats.as_mut_ptr(),
+            null_mut()
+        ))
+    })?;
+    let pairs = formats
+        .iter()
+        .map(|format| [format.image_channel_order, format.image_channel_data_type]);
+    Ok(pairs.flatten().collect())
+}

@@ -1,0 +1,308 @@
+//! Transfers of images: regions of their packed bytes, as the boxes that a driver takes.
+//!
+//! Invariant: what several native commands do together has one event, which ends after all of them and keeps
+//! the host memory that they use.
+
+use std::ptr::null_mut;
+
+use causeway_proto::raster::{Part, Raster};
+use causeway_proto::region::Region;
+use causeway_proto::status::Status;
+use opencl_sys::cl_event;
+
+use super::transfer::Way;
+use super::{INVALID_VALUE, Queue, by_host};
+use crate::runtime::buffer::Buffer;
+use crate::runtime::event::{Event, WaitList};
+use crate::runtime::host::Host;
+use crate::runtime::library::{check, cl};
+
+/// A box as the driver takes it.
+struct Box3 {
+    origin: [usize; 3],
+    size: [usize; 3],
+}
+
+impl Box3 {
+    // Lossless: inside of an image that was made with a `size_t` each.
+    fn of(part: &Part) -> Box3 {
+        Box3 {
+            origin: part.origin.map(|n| n as usize),
+            size: part.size.map(|n| n as usize),
+        }
+    }
+}
+
+// The pitches of a box without gaps, each of them only where the image has it.
+fn pitches(raster: &Raster, size: [u64; 3]) -> (usize, usize) {
+    let row = size[0] * raster.element();
+    let slice = if raster.extent()[2] > 1 {
+        row * size[1]
+    } else {
+        0
+    };
+    (row as usize, slice as usize)
+}
+
+fn only_box(raster: &Raster, region: &Region) -> Result<Part, Status> {
+    match raster.boxes(region).as_deref() {
+        Some([part]) => Ok(*part),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+/// What a copy takes from or gives to.
+pub(super) enum Side<'a> {
+    /// A box of an image.
+    Image(&'a Buffer, &'a Raster, Part),
+    /// A buffer's bytes from here on.
+    Buffer(&'a Buffer, usize),
+}
+
+impl Side<'_> {
+    fn of<'a>(memory: &'a Buffer, region: &Region) -> Result<Side<'a>, Status> {
+        match memory.raster() {
+            Some(raster) => Ok(Side::Image(memory, raster, only_box(raster, region)?)),
+            None if region.is_linear() => Ok(Side::Buffer(memory, region.offset() as usize)),
+            None => Err(INVALID_VALUE),
+        }
+    }
+}
+
+impl Queue {
+    /// Transfers between packed bytes and a region of an image; as [`Queue::write`] and [`Queue::read`].
+    pub(super) fn transfer_image(
+        &self,
+        way: Way,
+        (image, raster): (&Buffer, &Raster),
+        region: &Region,
+        mut host: Host,
+        skip: usize,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let parts = checked(raster, region, host.length(), skip)?;
+        let bytes = way.bytes(&mut host, skip)?;
+        let mut events = Vec::with_capacity(parts.len());
+        for part in &parts {
+            let bytes = bytes.wrapping_add(part.packed as usize);
+            // SAFETY: behind `skip` the host memory has the region's bytes (checked) and stays until all events
+            // have ended (`together`, `leave_to_driver`); the box lies within the image.
+            match unsafe { self.transfer_box(way, (image, raster), part, bytes, wait) } {
+                Ok(event) => events.push(event),
+                Err(status) => {
+                    leave_to_driver(&events, host);
+                    return Err(status);
+                }
+            }
+        }
+        self.together(events, host)
+    }
+
+    /// Between packed host memory and a box of an image.
+    ///
+    /// # Safety
+    /// The box lies within the image; the host memory has as many bytes and stays until the event ends.
+    pub(super) unsafe fn transfer_box(
+        &self,
+        way: Way,
+        (image, raster): (&Buffer, &Raster),
+        part: &Part,
+        bytes: *mut u8,
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let (at, (row, slice)) = (Box3::of(part), pitches(raster, part.size));
+        let mut event: cl_event = null_mut();
+        // SAFETY: the caller's promise; the host side is packed.
+        check(unsafe {
+            match way {
+                Way::ToDevice => cl!(clEnqueueWriteImage(
+                    self.raw,
+                    image.raw,
+                    0,
+                    at.origin.as_ptr(),
+                    at.size.as_ptr(),
+                    row,
+                    slice,
+                    bytes.cast_const().cast(),
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                )),
+                Way::ToHost => cl!(clEnqueueReadImage(
+                    self.raw,
+                    image.raw,
+                    0,
+                    at.origin.as_ptr(),
+                    at.size.as_ptr(),
+                    row,
+                    slice,
+                    bytes.cast(),
+                    wait.count(),
+                    wait.pointer(),
+                    &raw mut event
+                )),
+            }
+        })?;
+        // SAFETY: the driver just gave the event; who keeps the memory is the caller's.
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
+    }
+
+    /// One event for all, which keeps the memory.
+    fn together(&self, mut events: Vec<Event>, host: Host) -> Result<Event, Status> {
+        if let [_] = &events[..]
+            && let Some(only) = events.pop()
+        {
+            only.keep(host);
+            return Ok(only);
+        }
+        match self.marker(&events.iter().collect()) {
+            Ok(all) => {
+                all.keep(host);
+                Ok(all)
+            }
+            Err(status) => {
+                leave_to_driver(&events, host);
+                Err(status)
+            }
+        }
+    }
+
+    /// Copies between two images, or between an image and a buffer; as [`Queue::copy`]. What the driver refuses
+    /// although it is right goes [by way of host memory](super::by_host).
+    pub(super) fn copy_image(
+        &self,
+        (source, from): (&Buffer, &Region),
+        (destination, to): (&Buffer, &Region),
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        if from.packed_length() != to.packed_length() {
+            return Err(INVALID_VALUE);
+        }
+        let sides = (Side::of(source, from)?, Side::of(destination, to)?);
+        let direct = self.copy_directly((&sides.0, &sides.1), wait);
+        match direct {
+            Err(INVALID_VALUE | Status::INVALID_OPERATION) => self
+                .copy_by_host((&sides.0, &sides.1), wait, by_host::MOST)
+                .or(direct),
+            _ => direct,
+        }
+    }
+
+    fn copy_directly(
+        &self,
+        sides: (&Side<'_>, &Side<'_>),
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let mut event: cl_event = null_mut();
+        let status = match sides {
+            (Side::Image(source, _, part), Side::Image(destination, _, there)) => {
+                if part.size != there.size {
+                    return Err(INVALID_VALUE);
+                }
+                let (a, b) = (Box3::of(part), Box3::of(there));
+                // SAFETY: both boxes lie within their images.
+                unsafe {
+                    cl!(clEnqueueCopyImage(
+                        self.raw,
+                        source.raw,
+                        destination.raw,
+                        a.origin.as_ptr(),
+                        b.origin.as_ptr(),
+                        a.size.as_ptr(),
+                        wait.count(),
+                        wait.pointer(),
+                        &raw mut event
+                    ))
+                }
+            }
+            (Side::Image(source, _, part), Side::Buffer(destination, offset)) => {
+                let a = Box3::of(part);
+                // SAFETY: the box lies within the image, the run, of as many bytes, within the buffer.
+                unsafe {
+                    cl!(clEnqueueCopyImageToBuffer(
+                        self.raw,
+                        source.raw,
+                        destination.raw,
+                        a.origin.as_ptr(),
+                        a.size.as_ptr(),
+                        *offset,
+                        wait.count(),
+                        wait.pointer(),
+                        &raw mut event
+                    ))
+                }
+            }
+            (Side::Buffer(source, offset), Side::Image(destination, _, part)) => {
+                let b = Box3::of(part);
+                // SAFETY: as above.
+                unsafe {
+                    cl!(clEnqueueCopyBufferToImage(
+                        self.raw,
+                        source.raw,
+                        destination.raw,
+                        *offset,
+                        b.origin.as_ptr(),
+                        b.size.as_ptr(),
+                        wait.count(),
+                        wait.pointer(),
+                        &raw mut event
+                    ))
+                }
+            }
+            (Side::Buffer(..), Side::Buffer(..)) => return Err(INVALID_VALUE),
+        };
+        check(status)?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
+    }
+
+    /// `clEnqueueFillImage`.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_VALUE` for what is no image, or no box of it.
+    pub fn fill_image(
+        &self,
+        image: &Buffer,
+        region: &Region,
+        colour: [u8; 16],
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let raster = image.raster().ok_or(INVALID_VALUE)?;
+        let part = Box3::of(&only_box(raster, region)?);
+        let mut event: cl_event = null_mut();
+        // SAFETY: the driver takes the colour, of 16 bytes at most, before it returns; the box lies within the image.
+        check(unsafe {
+            cl!(clEnqueueFillImage(
+                self.raw,
+                image.raw,
+                colour.as_ptr().cast(),
+                part.origin.as_ptr(),
+                part.size.as_ptr(),
+                wait.count(),
+                wait.pointer(),
+                &raw mut event
+            ))
+        })?;
+        // SAFETY: the driver just gave the event; no host memory is concerned.
+        Ok(unsafe { Event::adopt(event, None, self.home()) })
+    }
+}
+
+// The driver may still use the memory for what was enqueued before something failed.
+pub(super) fn leave_to_driver(events: &[Event], host: Host) {
+    if !events.iter().all(Event::looks_ended) {
+        std::mem::forget(host);
+    }
+}
+
+fn checked(
+    raster: &Raster,
+    region: &Region,
+    host: usize,
+    skip: usize,
+) -> Result<Vec<Part>, Status> {
+    let needed = (skip as u64).checked_add(region.packed_length());
+    let fits = region.packed_length() > 0 && needed.is_some_and(|needed| needed <= host as u64);
+    let parts = raster.boxes(region).filter(|_| fits);
+    parts.ok_or(INVALID_VALUE)
+}

@@ -1,0 +1,95 @@
+//! How sessions and their workers end: as what it counts, and what the log says of it.
+
+use std::process::ExitStatus;
+
+use causeway_proto::id::SessionId;
+
+use super::process;
+use super::worker::{Asked, Worker};
+use crate::accounting::Cause;
+use crate::handover::Owner;
+
+/// Why sessions end.
+pub(super) const ENDINGS: [&str; 8] = [
+    "closed",
+    "client_lost",
+    "violation",
+    "never_connected",
+    "told_to_end",
+    "broken",
+    "crashed",
+    "died",
+];
+/// What a session's end counts as: one of [`ENDINGS`].
+pub(super) fn ending(
+    worker: &Worker,
+    said: Option<Cause>,
+    status: &std::io::Result<ExitStatus>,
+) -> &'static str {
+    match (said, status) {
+        (_, Ok(status)) if process::is_crash(*status) => "crashed",
+        (Some(Cause::ClientClosed), _) => "closed",
+        (Some(Cause::ClientLost), _) => "client_lost",
+        (Some(Cause::Violation), _) => "violation",
+        (Some(Cause::NeverConnected), _) => "never_connected",
+        (Some(Cause::Broken), _) => "broken",
+        (Some(Cause::ToldToEnd), _) => "told_to_end",
+        (None, _) if worker.was_asked() != Asked::Nothing => "told_to_end",
+        (None, _) => "died",
+    }
+}
+
+/// Says how a worker ended, and whose it was.
+pub(super) fn log_end(
+    worker: &Worker,
+    session: Option<(SessionId, &Owner)>,
+    status: std::io::Result<ExitStatus>,
+) {
+    let serial = worker.serial;
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => {
+            tracing::error!(%error, worker = serial, "a worker cannot be waited for");
+            return;
+        }
+    };
+    let cause = process::describe(status);
+    match session {
+        Some((session, owner)) if process::is_crash(status) => tracing::error!(
+            ?session,
+            lease = owner.lease,
+            user = owner.user,
+            worker = serial,
+            cause,
+            "the session's worker crashed: a kernel or the driver did it; other sessions go on"
+        ),
+        Some((session, owner)) if status.success() || worker.was_asked() != Asked::Nothing => {
+            tracing::info!(
+                ?session,
+                lease = owner.lease,
+                user = owner.user,
+                worker = serial,
+                cause,
+                "session ended"
+            );
+        }
+        Some((session, owner)) => {
+            tracing::warn!(
+                ?session,
+                lease = owner.lease,
+                user = owner.user,
+                worker = serial,
+                cause,
+                "the session's worker ended"
+            );
+        }
+        None if status.success() || worker.was_asked() != Asked::Nothing => {
+            tracing::debug!(worker = serial, cause, "a spare worker ended");
+        }
+        None => tracing::warn!(
+            worker = serial,
+            cause,
+            "a spare worker ended while it loaded the node's OpenCL"
+        ),
+    }
+}

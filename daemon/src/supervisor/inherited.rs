@@ -1,0 +1,135 @@
+//! Which of the daemon's own variables its workers have: what drivers and compilers are set up by, and no others.
+//!
+//! A worker runs kernels of strangers, which on a CPU are native code and can read their process's environment. The
+//! daemon's may be an administrator's shell's, with secrets in it that have nothing to do with OpenCL.
+//!
+//! What it is not: a worker's own settings come beside, from its cell. Invariant: a variable that is not named here or
+//! in `[sandbox] environment` reaches no worker.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Whole names: what every program has.
+const NAMES: [&str; 15] = [
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TEMP",
+    "TMP",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "CACHE_DIRECTORY",
+    "STATE_DIRECTORY",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+];
+
+/// Beginnings of names: the loader of libraries, OpenCL's loaders, drivers and what they compile with.
+const BEGINNINGS: [&str; 39] = [
+    // The system's and ours.
+    "LC_",
+    "LD_",
+    "GLIBC_",
+    "MALLOC_",
+    "RUST_",
+    "CAUSEWAYD_",
+    "OCL_",
+    "OPENCL_",
+    "CL_",
+    "CLC_",
+    // PoCL and what it is built of.
+    "POCL_",
+    "LLVM_",
+    "OMP_",
+    "KMP_",
+    "TBB_",
+    "HWLOC_",
+    "FAKE_OPENCL_",
+    // NVIDIA.
+    "CUDA_",
+    "NVIDIA_",
+    "NV_",
+    "__GL_",
+    "__NV_",
+    // AMD.
+    "AMD_",
+    "GPU_",
+    "HIP_",
+    "HSA_",
+    "ROC_",
+    "ROCM_",
+    "ROCR_",
+    "GPGPU_",
+    // Intel.
+    "IGC_",
+    "INTEL_",
+    "NEO",
+    "ONEAPI_",
+    "SYCL_",
+    "ZE",
+    // Mesa.
+    "MESA_",
+    "RUSTICL_",
+    "DRI_",
+];
+
+/// Those of the variables that workers have; `more` are names, or beginnings that end with `*`.
+pub(super) fn of(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+    more: &[String],
+) -> Vec<(OsString, OsString)> {
+    let passes = |name: &OsStr| {
+        let name = name.as_bytes();
+        let asked = |more: &String| match more.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning.as_bytes()),
+            None => name == more.as_bytes(),
+        };
+        NAMES.iter().any(|known| name == known.as_bytes())
+            || BEGINNINGS
+                .iter()
+                .any(|known| name.starts_with(known.as_bytes()))
+            || more.iter().any(asked)
+    };
+    variables.filter(|(name, _)| passes(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_stay_with_the_daemon_and_drivers_have_what_sets_them_up() {
+        let set = [
+            "AWS_SECRET_ACCESS_KEY",
+            "CAUSEWAY_TOKEN_FILE",
+            "CUDA_VISIBLE_DEVICES",
+            "LD_LIBRARY_PATH",
+            "PATH",
+            "PATHS",
+            "POCL_DEVICES",
+            "SSH_AUTH_SOCK",
+            "VENDOR_A",
+            "VENDOR_B",
+        ];
+        let passed = |more: &[&str]| {
+            let variables = set.iter().map(|name| (OsString::from(name), "x".into()));
+            let more: Vec<String> = more.iter().map(ToString::to_string).collect();
+            let passed = of(variables, &more).into_iter();
+            let names = passed.map(|(name, _)| name.into_string().unwrap());
+            names.collect::<Vec<_>>()
+        };
+        let usual = [
+            "CUDA_VISIBLE_DEVICES",
+            "LD_LIBRARY_PATH",
+            "PATH",
+            "POCL_DEVICES",
+        ];
+        assert_eq!(passed(&[]), usual);
+        assert_eq!(passed(&["VENDOR_A"])[4..], ["VENDOR_A"]);
+        assert_eq!(passed(&["VENDOR_*"])[4..], ["VENDOR_A", "VENDOR_B"]);
+    }
+}

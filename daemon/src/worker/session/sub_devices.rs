@@ -1,0 +1,178 @@
+//! Parts of devices, by the indices that the client chose for them.
+//!
+//! What it is not: it does not know how a device can be divided; its driver does. Invariants: an index means a root
+//! device of the node or a part that is in the table, never both; a part is the session's as far as its root device
+//! is; a part that could not be made and whose verdict nobody awaits keeps its index as *broken*.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use causeway_proto::command::{
+    Answer, CreateSubDevices, ReleaseSubDevice, SubDevice as WirePart, SubDevicesAnswer, answer,
+};
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
+use causeway_proto::limits::MAX_LIST;
+use causeway_proto::status::Status;
+
+use super::objects::{Objects, add};
+use super::{Shared, Violation};
+use crate::runtime::node::{Device, Node};
+use crate::runtime::sub_device::SubDevice;
+
+const INVALID_VALUE: Status = Status(-30);
+const PARTITION_FAILED: Status = Status(-18);
+
+/// A part of a device, made or broken.
+#[derive(Debug)]
+pub(crate) struct Part {
+    native: Result<SubDevice, Status>,
+    // Of a broken one its parent's, which then never reaches the driver.
+    device: Device,
+    // By what it is allowed and its memory is counted.
+    root: DeviceIndex,
+    // Lives as long.
+    _parent: Option<Arc<Part>>,
+}
+
+/// A device that an index names.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The native one; of a broken part another in its place.
+    pub(crate) device: Device,
+    /// Whether it can be used.
+    pub(crate) status: Result<(), Status>,
+    /// The root device that it is or is a part of.
+    pub(crate) root: DeviceIndex,
+    /// Whoever uses a part keeps it.
+    pub(crate) part: Option<Arc<Part>>,
+}
+
+/// The device of an index; none where there is no such one for the session.
+pub(crate) fn find(shared: &Shared, platform: PlatformIndex, device: DeviceIndex) -> Option<Found> {
+    if let Some(root) = shared.node.platform(platform)?.device(device) {
+        return shared.part.allows(platform, device).then_some(Found {
+            device: root,
+            status: Ok(()),
+            root: device,
+            part: None,
+        });
+    }
+    let core = shared.core.lock();
+    let part = core.objects.sub_devices.get(&(platform, device))?;
+    Some(Found {
+        device: part.device,
+        status: part.native.as_ref().map(drop).map_err(|status| *status),
+        root: part.root,
+        part: Some(Arc::clone(part)),
+    })
+}
+
+/// Applies `CreateSubDevices`.
+///
+/// # Errors
+/// [`Violation`] for what no client of ours sends.
+pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<(), Violation> {
+    let (platform, index) = (PlatformIndex(create.platform), DeviceIndex(create.device));
+    let parent = find(shared, platform, index)
+        .ok_or_else(|| Violation::Unknown(format!("{index:?}, to be divided")))?;
+    let end = create.first.checked_add(create.room);
+    let fits = create.room as usize <= MAX_LIST && create.properties.len() <= MAX_LIST;
+    let free = |end: u32| {
+        let core = shared.core.lock();
+        (create.first..end).all(|index| is_free(&shared.node, &core.objects, platform, index))
+    };
+    if !fits || !end.is_some_and(free) {
+        return Err(Violation::Malformed("no room for the parts of a device"));
+    }
+    let made = divide(&parent, create);
+    if create.request != 0 {
+        shared.outbox.answer(told(create.request, &parent, &made));
+    }
+    let parts: Vec<Result<SubDevice, Status>> = match made {
+        Ok((_, parts)) => parts.into_iter().map(Ok).collect(),
+        Err(status) if create.request == 0 => vec![Err(status)],
+        Err(_) => return Ok(()),
+    };
+    // What was there once and is not any more, where nobody waits for the verdict.
+    let promised = if create.request == 0 {
+        create.room
+    } else {
+        parts.len() as u32
+    };
+    let failed = parts.iter().find_map(|part| part.as_ref().err().copied());
+    let mut parts = parts.into_iter();
+    for index in create.first..create.first + promised {
+        let next = parts
+            .next()
+            .unwrap_or(Err(failed.unwrap_or(PARTITION_FAILED)));
+        let part = Part {
+            device: next.as_ref().map_or(parent.device, SubDevice::device),
+            native: next,
+            root: parent.root,
+            _parent: parent.part.clone(),
+        };
+        let key = (platform, DeviceIndex(index));
+        shared
+            .core
+            .lock()
+            .with_room(shared, |core| add(&mut core.objects.sub_devices, key, part))?;
+    }
+    Ok(())
+}
+
+fn is_free(node: &Node, objects: &Objects, platform: PlatformIndex, index: u32) -> bool {
+    let index = DeviceIndex(index);
+    let roots = node.platform(platform).map_or(0, |of| of.devices().len());
+    index.0 as usize >= roots && !objects.sub_devices.contains_key(&(platform, index))
+}
+
+type Made = Result<(u32, Vec<SubDevice>), Status>;
+
+// Counts the parts, and makes them if that is wanted and there is room for all.
+fn divide(parent: &Found, create: &CreateSubDevices) -> Made {
+    parent.status?;
+    let device = parent.device;
+    let count = device.count_parts(&create.properties)?;
+    if create.room == 0 {
+        return Ok((count, Vec::new()));
+    }
+    if count > create.room {
+        return Err(INVALID_VALUE);
+    }
+    Ok((count, device.parts(&create.properties, count)?))
+}
+
+fn told(request: u64, parent: &Found, made: &Made) -> Answer {
+    let body = made.as_ref().ok().map(|(count, parts)| {
+        let devices = parts.iter().map(|part| WirePart {
+            differing: part.differing(parent.device),
+        });
+        answer::Body::SubDevices(SubDevicesAnswer {
+            count: *count,
+            devices: devices.collect(),
+        })
+    });
+    Answer {
+        request,
+        status: made.as_ref().err().map_or(0, |status| status.0),
+        message: String::new(),
+        body,
+    }
+}
+
+/// Applies `ReleaseSubDevice`.
+///
+/// # Errors
+/// [`Violation`] for what is no part of a device.
+pub(crate) fn release(shared: &Shared, release: &ReleaseSubDevice) -> Result<(), Violation> {
+    let key = (PlatformIndex(release.platform), DeviceIndex(release.device));
+    let gone = shared.core.lock().objects.sub_devices.remove(&key);
+    match gone {
+        // The driver's release is not under the lock.
+        Some(part) => {
+            drop(part);
+            Ok(())
+        }
+        None => Err(Violation::Unknown(format!("{:?}, a part", key.1))),
+    }
+}

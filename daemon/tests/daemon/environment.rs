@@ -1,0 +1,28 @@
+//! What a worker inherits of the daemon's environment.
+
+use crate::support::{Setup, eventually};
+
+#[test]
+fn a_worker_has_the_variables_of_drivers_and_of_the_settings_alone() {
+    let daemon = Setup::with_fake_driver("")
+        .config("[sandbox]\nenvironment = [\"VENDOR_*\"]\n")
+        .env("A_SECRET_OF_THE_SHELL", "hush")
+        .env("VENDOR_TUNING", "1")
+        .env("CUDA_MODULE_LOADING", "LAZY")
+        .start();
+    let environment = eventually("a spare worker alone", || {
+        let [worker] = daemon.children()[..] else {
+            return None;
+        };
+        let path = format!("/proc/{}/environ", worker.as_raw_nonzero());
+        // Before it is our program, it has the daemon's.
+        let text = String::from_utf8(std::fs::read(path).ok()?).ok()?;
+        let environment: Vec<String> = text.split('\0').map(str::to_owned).collect();
+        let is_ours = environment.iter().any(|of| of.starts_with("CAUSEWAY_"));
+        is_ours.then_some(environment)
+    });
+    let has = |variable: &str| environment.iter().any(|of| of.starts_with(variable));
+    assert!(has("CUDA_MODULE_LOADING=LAZY") && has("VENDOR_TUNING=1") && has("PATH="));
+    assert!(has("FAKE_OPENCL_CONFIG="));
+    assert!(!has("A_SECRET_OF_THE_SHELL"), "{environment:?}");
+}

@@ -1,0 +1,192 @@
+//! `cl_khr_command_buffer`, version 0.9.8: creation, end of recording, enqueue, info; [`record`]: its commands.
+//!
+//! Causeway has it for every device itself (`stub/command_buffer`), whatever the node's driver offers. Command
+//! buffers may always be enqueued again while an earlier enqueue is under way, which since 0.9.8 needs no flag where
+//! the application orders the two; the flag and the capability of `cl_khr_command_buffer_mutable_dispatch`, where
+//! 0.9.8 has put them, are known for programs of before. Debian's headers are of 0.9.0: without `properties` in the
+//! functions that record, which came with 0.9.5.
+
+mod record;
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use cl_headers::types::*;
+
+use self::record::*;
+use super::entry::entry_points;
+use super::event::{give_event, wait_list};
+use super::handle;
+use super::info::{Answered, Info, list};
+use crate::error::{ClResult, fail, require};
+use crate::stub::{CommandBuffer, Device, Queue};
+
+/// A function of the extension by name.
+pub(super) fn function(name: &CStr) -> Option<*const ()> {
+    Some(match name.to_bytes() {
+        b"clCreateCommandBufferKHR" => clCreateCommandBufferKHR as *const (),
+        b"clRetainCommandBufferKHR" => clRetainCommandBufferKHR as *const (),
+        b"clReleaseCommandBufferKHR" => clReleaseCommandBufferKHR as *const (),
+        b"clFinalizeCommandBufferKHR" => clFinalizeCommandBufferKHR as *const (),
+        b"clEnqueueCommandBufferKHR" => clEnqueueCommandBufferKHR as *const (),
+        b"clGetCommandBufferInfoKHR" => clGetCommandBufferInfoKHR as *const (),
+        b"clCommandBarrierWithWaitListKHR" => clCommandBarrierWithWaitListKHR as *const (),
+        b"clCommandCopyBufferKHR" => clCommandCopyBufferKHR as *const (),
+        b"clCommandCopyBufferRectKHR" => clCommandCopyBufferRectKHR as *const (),
+        b"clCommandCopyBufferToImageKHR" => clCommandCopyBufferToImageKHR as *const (),
+        b"clCommandCopyImageKHR" => clCommandCopyImageKHR as *const (),
+        b"clCommandCopyImageToBufferKHR" => clCommandCopyImageToBufferKHR as *const (),
+        b"clCommandFillBufferKHR" => clCommandFillBufferKHR as *const (),
+        b"clCommandFillImageKHR" => clCommandFillImageKHR as *const (),
+        b"clCommandNDRangeKernelKHR" => clCommandNDRangeKernelKHR as *const (),
+        b"clCommandSVMMemcpyKHR" => clCommandSVMMemcpyKHR as *const (),
+        b"clCommandSVMMemFillKHR" => clCommandSVMMemFillKHR as *const (),
+        _ => return None,
+    })
+}
+
+/// The extension's rows of `clGetDeviceInfo`; `None` for any other name.
+pub(super) fn device_answer(
+    device: &Device,
+    name: cl_device_info,
+    info: Info,
+) -> Option<ClResult<Answered>> {
+    Some(match name {
+        CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR => info.give(
+            CL_COMMAND_BUFFER_CAPABILITY_KERNEL_PRINTF_KHR
+                | CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR,
+        ),
+        // Any queue does.
+        CL_DEVICE_COMMAND_BUFFER_SUPPORTED_QUEUE_PROPERTIES_KHR => {
+            info.give(device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES))
+        }
+        CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES_KHR => info.give(0u64),
+        _ => return None,
+    })
+}
+
+/// Reads the property list of `clCreateCommandBufferKHR`.
+///
+/// # Safety
+/// `properties` is NULL or ends with a 0 name.
+unsafe fn read_properties(
+    properties: *const cl_command_buffer_properties_khr,
+) -> ClResult<Vec<cl_command_buffer_properties_khr>> {
+    let mut all = Vec::new();
+    if properties.is_null() {
+        return Ok(all);
+    }
+    loop {
+        // SAFETY: the list ends with a 0 name, and everything before it has been read as pairs.
+        let name = unsafe { properties.add(all.len()).read() };
+        if name == 0 {
+            all.push(0);
+            return Ok(all);
+        }
+        // "[…] or if the same property name is specified more than once."
+        let fresh = name == CL_COMMAND_BUFFER_FLAGS_KHR && all.is_empty();
+        require(fresh, CL_INVALID_VALUE)?;
+        // SAFETY: a name that is not 0 is followed by its value.
+        let flags = unsafe { properties.add(all.len() + 1).read() };
+        let offered = CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR;
+        let known = offered | CL_COMMAND_BUFFER_MUTABLE_KHR;
+        require(flags & !known == 0, CL_INVALID_VALUE)?;
+        require(flags & !offered == 0, CL_INVALID_PROPERTY)?;
+        all.extend([name, flags]);
+    }
+}
+
+entry_points! {
+    fn clCreateCommandBufferKHR(
+        num_queues: cl_uint, queues: *const cl_command_queue,
+        properties: *const cl_command_buffer_properties_khr; errcode_ret
+    ) -> cl_command_buffer_khr {
+        require(num_queues == 1 && !queues.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: not NULL, and of one handle.
+        let queue = handle::resolve::<Queue>(unsafe { queues.read() })?;
+        // SAFETY: the specification's contract of a property list.
+        let properties = unsafe { read_properties(properties)? };
+        Ok(handle::publish(CommandBuffer::new(queue, properties)?))
+    }
+
+    fn clRetainCommandBufferKHR(command_buffer: cl_command_buffer_khr) {
+        handle::retain::<CommandBuffer>(command_buffer)
+    }
+
+    fn clReleaseCommandBufferKHR(command_buffer: cl_command_buffer_khr) {
+        handle::release::<CommandBuffer>(command_buffer)
+    }
+
+    fn clFinalizeCommandBufferKHR(command_buffer: cl_command_buffer_khr) {
+        handle::resolve::<CommandBuffer>(command_buffer)?.finalize()
+    }
+
+    fn clEnqueueCommandBufferKHR(
+        num_queues: cl_uint, queues: *mut cl_command_queue, command_buffer: cl_command_buffer_khr,
+        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
+        require(stub.is_executable(), CL_INVALID_OPERATION)?;
+        require(queues.is_null() == (num_queues == 0) && num_queues <= 1, CL_INVALID_VALUE)?;
+        // SAFETY: NULL or of `num_queues` handles.
+        let queue = match unsafe { list(queues.cast_const(), num_queues as usize) } {
+            [] => stub.queue().clone(),
+            [other, ..] => substitute(&stub, *other)?,
+        };
+        // SAFETY: the specification's contract of a wait list.
+        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+        let enqueued = stub.enqueue(&queue, wait, !event.is_null())?;
+        // SAFETY: the specification lets `event` be NULL or writable.
+        unsafe { give_event(event, enqueued) };
+        Ok(())
+    }
+
+    fn clGetCommandBufferInfoKHR(
+        command_buffer: cl_command_buffer_khr, param_name: cl_command_buffer_info_khr,
+        param_value_size: size_t, param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(command_buffer, &stub, param_name, info).map(drop)
+    }
+}
+
+/// Another queue than the one that the commands were recorded for: one of the same device.
+fn substitute(command_buffer: &CommandBuffer, other: cl_command_queue) -> ClResult<Arc<Queue>> {
+    let own = command_buffer.queue();
+    let other = handle::resolve::<Queue>(other)?;
+    require(
+        Arc::ptr_eq(own.context(), other.context()),
+        CL_INVALID_CONTEXT,
+    )?;
+    require(
+        Arc::ptr_eq(own.device(), other.device()),
+        CL_INCOMPATIBLE_COMMAND_QUEUE_KHR,
+    )?;
+    Ok(other)
+}
+
+fn answer(
+    raw: cl_command_buffer_khr,
+    command_buffer: &CommandBuffer,
+    name: cl_command_buffer_info_khr,
+    info: Info,
+) -> ClResult<Answered> {
+    let queue = command_buffer.queue();
+    match name {
+        CL_COMMAND_BUFFER_NUM_QUEUES_KHR => info.give(1u32),
+        CL_COMMAND_BUFFER_QUEUES_KHR => info.give(handle::raw_of(queue)),
+        CL_COMMAND_BUFFER_REFERENCE_COUNT_KHR => {
+            info.give(handle::reference_count::<CommandBuffer>(raw)?)
+        }
+        CL_COMMAND_BUFFER_STATE_KHR => info.give(if command_buffer.is_executable() {
+            CL_COMMAND_BUFFER_STATE_EXECUTABLE_KHR
+        } else {
+            CL_COMMAND_BUFFER_STATE_RECORDING_KHR
+        }),
+        CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR => info.give_slice(command_buffer.properties()),
+        CL_COMMAND_BUFFER_CONTEXT_KHR => info.give(handle::raw_of(queue.context())),
+        _ => fail(CL_INVALID_VALUE),
+    }
+}

@@ -1,0 +1,148 @@
+//! `clGetSupportedImageFormats`, `clGetImageInfo`.
+
+use std::sync::Arc;
+
+use causeway_proto::image_format::ImageFormat;
+use cl_headers::types::*;
+
+use super::super::entry::entry_points;
+use super::super::handle;
+use super::super::info::{Answered, Info};
+use super::super::memory::Noun;
+use super::super::memory::buffer::{HOST_ACCESS, HOST_POINTER, KERNEL_ACCESS};
+use crate::error::{ClResult, fail, require};
+use crate::stub::image::access_of;
+use crate::stub::{Buffer, Context, Image};
+
+/// What any device of the context takes, in the first one's order; what one device lists twice stays so.
+fn supported(
+    context: &Context,
+    access: cl_mem_flags,
+    image_type: cl_mem_object_type,
+) -> Vec<ImageFormat> {
+    let mut all = Vec::new();
+    for device in context.devices() {
+        let formats = device.image_formats(access, image_type);
+        let new = formats.iter().filter(|format| !all.contains(*format));
+        let new: Vec<ImageFormat> = new.copied().collect();
+        all.extend(new);
+    }
+    all
+}
+
+/// By which access a query asks; "CL_INVALID_VALUE if flags […] are not valid".
+fn asked_access(flags: cl_mem_flags) -> ClResult<cl_mem_flags> {
+    let known = KERNEL_ACCESS | HOST_ACCESS | HOST_POINTER | CL_MEM_KERNEL_READ_AND_WRITE;
+    let one = (flags & KERNEL_ACCESS).count_ones() <= 1;
+    require(flags & !known == 0 && one, CL_INVALID_VALUE)?;
+    if flags & CL_MEM_KERNEL_READ_AND_WRITE != 0 {
+        return Ok(CL_MEM_KERNEL_READ_AND_WRITE);
+    }
+    Ok(access_of(flags))
+}
+
+entry_points! {
+    fn clGetSupportedImageFormats(
+        context: cl_context, flags: cl_mem_flags, image_type: cl_mem_object_type, num_entries: cl_uint,
+        image_formats: *mut cl_image_format, num_image_formats: *mut cl_uint,
+    ) {
+        let context = handle::resolve::<Context>(context)?;
+        let access = asked_access(flags)?;
+        let image = CL_MEM_OBJECT_IMAGE2D..=CL_MEM_OBJECT_IMAGE1D_BUFFER;
+        require(image.contains(&image_type), CL_INVALID_VALUE)?;
+        require(image_formats.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
+        let formats = supported(&context, access, image_type);
+        if !image_formats.is_null() {
+            for (place, format) in formats.iter().take(num_entries as usize).enumerate() {
+                let format = cl_image_format {
+                    image_channel_order: format.order,
+                    image_channel_data_type: format.channel_type,
+                };
+                // SAFETY: there is room for `num_entries` formats.
+                unsafe { image_formats.add(place).write(format) };
+            }
+        }
+        if !num_image_formats.is_null() {
+            // SAFETY: not NULL, so there is room for a number.
+            unsafe { num_image_formats.write(formats.len() as cl_uint) };
+        }
+        Ok(())
+    }
+
+    fn clGetImageInfo(
+        image: cl_mem, param_name: cl_image_info, param_value_size: size_t, param_value: *mut c_void,
+        param_value_size_ret: *mut size_t,
+    ) {
+        let memory = Noun::Image.resolve(image)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        match memory.image() {
+            Some(image) => answer(&memory, image, param_name, info).map(drop),
+            None => fail(CL_INVALID_MEM_OBJECT),
+        }
+    }
+}
+
+fn answer(
+    memory: &Arc<Buffer>,
+    image: &Image,
+    name: cl_image_info,
+    info: Info,
+) -> ClResult<Answered> {
+    let [width, rows, slices] = image.raster().extent();
+    let only = |of: &[cl_mem_object_type], size: u64| {
+        if of.contains(&image.kind()) {
+            size as size_t
+        } else {
+            0
+        }
+    };
+    match name {
+        CL_IMAGE_FORMAT => {
+            let format = image.format();
+            info.give_slice(&[format.order, format.channel_type])
+        }
+        CL_IMAGE_ELEMENT_SIZE => info.give(image.raster().element() as size_t),
+        CL_IMAGE_ROW_PITCH => info.give(image.row_pitch() as size_t),
+        CL_IMAGE_SLICE_PITCH => info.give(image.slice_pitch() as size_t),
+        CL_IMAGE_WIDTH => info.give(width as size_t),
+        CL_IMAGE_HEIGHT => info.give(only(
+            &[
+                CL_MEM_OBJECT_IMAGE2D,
+                CL_MEM_OBJECT_IMAGE2D_ARRAY,
+                CL_MEM_OBJECT_IMAGE3D,
+            ],
+            rows,
+        )),
+        CL_IMAGE_DEPTH => info.give(only(&[CL_MEM_OBJECT_IMAGE3D], slices)),
+        CL_IMAGE_ARRAY_SIZE if image.kind() == CL_MEM_OBJECT_IMAGE1D_ARRAY => {
+            info.give(rows as size_t)
+        }
+        CL_IMAGE_ARRAY_SIZE => info.give(only(&[CL_MEM_OBJECT_IMAGE2D_ARRAY], slices)),
+        // A deprecated name: of images over buffers.
+        CL_IMAGE_BUFFER => {
+            let buffer = memory.parent().filter(|parent| parent.image().is_none());
+            info.give(buffer.map_or(std::ptr::null_mut(), handle::raw_of))
+        }
+        CL_IMAGE_NUM_MIP_LEVELS | CL_IMAGE_NUM_SAMPLES => info.give(0 as cl_uint),
+        _ => fail(CL_INVALID_VALUE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_asked_for_by_one_access() {
+        assert_eq!(asked_access(0), Ok(CL_MEM_READ_WRITE));
+        assert_eq!(
+            asked_access(CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR),
+            Ok(CL_MEM_READ_ONLY)
+        );
+        let both = CL_MEM_KERNEL_READ_AND_WRITE | CL_MEM_READ_WRITE;
+        assert_eq!(asked_access(both), Ok(CL_MEM_KERNEL_READ_AND_WRITE));
+        assert!(asked_access(CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY).is_err());
+        assert!(asked_access(1 << 40).is_err());
+    }
+}

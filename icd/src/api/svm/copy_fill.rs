@@ -1,0 +1,224 @@
+//! `clEnqueueSVMMemcpy`, `clEnqueueSVMMemFill`.
+
+use std::sync::Arc;
+
+use causeway_proto::region::Region;
+use cl_headers::types::*;
+use smallvec::smallvec;
+
+use super::super::entry::entry_points;
+use super::super::event::{give_event, wait_list};
+use super::super::info::list;
+use super::super::memory::copy_fill::{check_pattern, enqueue};
+use super::super::memory::host_region;
+use super::super::memory::transfer::{self, How, Regions, Way};
+use super::{bytes_at, require_svm, svm_queue};
+use crate::error::{ClResult, fail, require};
+use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work, copy_on_host, nothing, svm};
+
+/// A copy whose arguments were looked at.
+struct Copy<'a> {
+    queue: &'a Arc<Queue>,
+    size: size_t,
+    blocking: bool,
+    wait: (cl_uint, *const cl_event),
+    event: *mut cl_event,
+}
+
+impl Copy<'_> {
+    fn wait_list(&self) -> ClResult<Vec<Arc<Event>>> {
+        let (count, events) = self.wait;
+        // SAFETY: the specification's contract of a wait list.
+        unsafe { wait_list(self.queue.context(), count, events) }
+    }
+
+    /// Within shared virtual memory.
+    fn inside(&self, from: (Arc<Buffer>, Region), to: (Arc<Buffer>, Region)) -> ClResult {
+        let submission = Submission {
+            hold: smallvec![from.0.clone(), to.0.clone()],
+            work: Work::Copy {
+                source: from,
+                destination: to,
+            },
+            command: CL_COMMAND_SVM_MEMCPY,
+            wait: self.wait_list()?,
+            finisher: None,
+            visible: self.blocking || !self.event.is_null(),
+        };
+        self.finish(self.queue.submit(submission, |_| Ok(()))?)
+    }
+
+    /// Between it and the application's memory.
+    fn across(&self, (buffer, region): (Arc<Buffer>, Region), host: usize, way: Way) -> ClResult {
+        let regions = Regions {
+            buffer: region,
+            host: self.on_host()?,
+        };
+        let how = How {
+            blocking: self.blocking,
+            host,
+            wait: self.wait,
+            event: self.event,
+            command: CL_COMMAND_SVM_MEMCPY,
+        };
+        transfer::enqueue_on(self.queue, buffer, regions, how, way)
+    }
+
+    /// Within the application's memory.
+    fn outside(&self, from: usize, to: usize) -> ClResult {
+        let region = self.on_host()?;
+        // SAFETY: the application keeps these bytes readable and writable until the command is complete.
+        let (from, to) = unsafe { (host_region(from, region)?, host_region(to, region)?) };
+        self.finish(copy_on_host(self.queue, from, to, self.wait_list()?)?)
+    }
+
+    fn nothing(&self) -> ClResult {
+        let wait = self.wait_list()?;
+        let seen = self.blocking || !self.event.is_null();
+        let hold = smallvec![];
+        self.finish(nothing(
+            self.queue,
+            CL_COMMAND_SVM_MEMCPY,
+            wait,
+            hold,
+            None,
+            seen,
+        )?)
+    }
+
+    fn on_host(&self) -> ClResult<Region> {
+        Region::linear(0, self.size as u64).or(fail(CL_INVALID_VALUE))
+    }
+
+    fn finish(&self, stub: Arc<Event>) -> ClResult {
+        if self.blocking {
+            stub.outcome()?;
+        }
+        // SAFETY: the specification lets `event` be NULL or writable.
+        unsafe { give_event(self.event, stub) };
+        Ok(())
+    }
+}
+
+/// "CL_MEM_COPY_OVERLAP if the values specified for dst_ptr, src_ptr and size result in an overlapping copy."
+fn check_overlap(to: usize, from: usize, size: usize) -> ClResult {
+    require(to.abs_diff(from) >= size, CL_MEM_COPY_OVERLAP)
+}
+
+/// A copy within shared virtual memory, for a command buffer: what it does, if anything, and its memory. One with the
+/// application's own memory would have to look at that at each replay, and is refused.
+///
+/// # Errors
+/// As `clEnqueueSVMMemcpy`, and `CL_INVALID_OPERATION` for memory of the application's own.
+pub(in crate::api) fn copying(
+    queue: &Queue,
+    to: *mut c_void,
+    from: *const c_void,
+    size: size_t,
+) -> ClResult<(Option<Work>, Hold)> {
+    require_svm(queue)?;
+    require(!to.is_null() && !from.is_null(), CL_INVALID_VALUE)?;
+    let (to, from) = (to.expose_provenance(), from.expose_provenance());
+    check_overlap(to, from, size)?;
+    let is_svm = |address| svm::find(queue.context(), address).is_some();
+    require(is_svm(to) && is_svm(from), CL_INVALID_OPERATION)?;
+    let (source, destination) = (bytes_at(queue, from, size)?, bytes_at(queue, to, size)?);
+    let hold = smallvec![source.0.clone(), destination.0.clone()];
+    let work = (size > 0).then_some(Work::Copy {
+        source,
+        destination,
+    });
+    Ok((work, hold))
+}
+
+/// Checks a fill of shared virtual memory; what it does, if anything, and its memory.
+///
+/// # Errors
+/// As `clEnqueueSVMMemFill`, but for the wait list.
+///
+/// # Safety
+/// `pattern` is NULL or of `pattern_size` bytes.
+pub(in crate::api) unsafe fn filling(
+    queue: &Queue,
+    to: *mut c_void,
+    (pattern, pattern_size): (*const c_void, size_t),
+    size: size_t,
+) -> ClResult<(Option<Work>, Hold)> {
+    require_svm(queue)?;
+    let address = to.expose_provenance();
+    // "CL_INVALID_VALUE if svm_ptr is NULL; if svm_ptr is not aligned to pattern_size bytes."
+    require(address != 0, CL_INVALID_VALUE)?;
+    check_pattern(pattern.is_null(), pattern_size, address, size)?;
+    let (buffer, region) = bytes_at(queue, address, size)?;
+    // SAFETY: not NULL, and by the caller's promise of so many bytes, which are copied here.
+    let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
+    let work = (size > 0).then(|| Work::Fill {
+        buffer: buffer.clone(),
+        pattern: pattern.into(),
+        region,
+    });
+    Ok((work, smallvec![buffer]))
+}
+
+entry_points! {
+    fn clEnqueueSVMMemcpy(
+        command_queue: cl_command_queue, blocking_copy: cl_bool, dst_ptr: *mut c_void,
+        src_ptr: *const c_void, size: size_t, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let queue = svm_queue(command_queue)?;
+        // "CL_INVALID_VALUE if dst_ptr or src_ptr is NULL."
+        require(!dst_ptr.is_null() && !src_ptr.is_null(), CL_INVALID_VALUE)?;
+        let (to, from) = (dst_ptr.expose_provenance(), src_ptr.expose_provenance());
+        check_overlap(to, from, size)?;
+        let copy = Copy {
+            queue: &queue,
+            size,
+            blocking: blocking_copy != CL_FALSE,
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+        };
+        if size == 0 {
+            return copy.nothing();
+        }
+        // What begins in an allocation must lie in it.
+        let place = |address| {
+            let is_svm = svm::find(queue.context(), address).is_some();
+            is_svm.then(|| bytes_at(&queue, address, size)).transpose()
+        };
+        match (place(from)?, place(to)?) {
+            (Some(source), Some(destination)) => copy.inside(source, destination),
+            (Some(source), None) => copy.across(source, to, Way::Read),
+            (None, Some(destination)) => copy.across(destination, from, Way::Write),
+            (None, None) => copy.outside(from, to),
+        }
+    }
+
+    fn clEnqueueSVMMemFill(
+        command_queue: cl_command_queue, svm_ptr: *mut c_void, pattern: *const c_void,
+        pattern_size: size_t, size: size_t, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let queue = svm_queue(command_queue)?;
+        // SAFETY: the specification's contracts of a pattern and of a wait list.
+        let ((work, hold), wait) = unsafe {(
+            filling(&queue, svm_ptr, (pattern, pattern_size), size)?,
+            wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
+        )};
+        enqueue(&queue, work, CL_COMMAND_SVM_MEMFILL, wait, hold, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_overlap_when_they_share_a_byte() {
+        assert!(check_overlap(100, 108, 8).is_ok());
+        assert!(check_overlap(108, 100, 8).is_ok());
+        assert!(check_overlap(100, 100, 0).is_ok());
+        assert!(check_overlap(100, 107, 8).is_err());
+        assert!(check_overlap(107, 100, 8).is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! `clSVMFree`, `clEnqueueSVMFree`.
+
+use cl_headers::types::*;
+
+use super::super::entry::{code, entry_points};
+use super::super::event::{give_event, wait_list};
+use super::super::handle;
+use super::super::info::list;
+use super::svm_queue;
+use crate::error::require;
+use crate::stub::{Context, svm};
+
+/// Frees an allocation at once; anything else is left alone.
+#[allow(non_snake_case, reason = "OpenCL's name")]
+pub(crate) unsafe extern "C" fn clSVMFree(context: cl_context, svm_pointer: *mut c_void) {
+    let _ = code("clSVMFree", || {
+        let context = handle::resolve::<Context>(context)?;
+        svm::free(&context, svm_pointer.expose_provenance());
+        Ok(())
+    });
+}
+
+entry_points! {
+    fn clEnqueueSVMFree(
+        command_queue: cl_command_queue, num_svm_pointers: cl_uint, svm_pointers: *mut *mut c_void,
+        pfn_free_func: SvmFreeCallback, user_data: *mut c_void, num_events_in_wait_list: cl_uint,
+        event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let queue = svm_queue(command_queue)?;
+        // "CL_INVALID_VALUE if num_svm_pointers is 0 and svm_pointers is non-NULL, or if svm_pointers is NULL and
+        // num_svm_pointers is not 0."
+        require((num_svm_pointers == 0) == svm_pointers.is_null(), CL_INVALID_VALUE)?;
+        // SAFETY: NULL, or with `num_svm_pointers` pointers, which are copied here: the application may reuse the list.
+        let pointers = unsafe { list(svm_pointers, num_svm_pointers as usize) };
+        let addresses: Vec<usize> = pointers.iter().map(|of| of.expose_provenance()).collect();
+        // SAFETY: the specification's contract of a wait list.
+        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+        let found = addresses.iter().filter_map(|of| svm::find(queue.context(), *of));
+        let hold = found.map(|(buffer, _)| buffer).collect();
+        let callback = pfn_free_func.map(|callback| -> Box<dyn FnOnce() + Send> {
+            let of_queue = command_queue.expose_provenance();
+            let (addresses, user_data) = (addresses.clone(), user_data.expose_provenance());
+            Box::new(move || {
+                let mut pointers: Vec<*mut c_void> =
+                    addresses.into_iter().map(std::ptr::with_exposed_provenance_mut).collect();
+                // SAFETY: the application gave callback and data for exactly this call, from any thread; the list is
+                // as long as said.
+                unsafe {
+                    callback(
+                        std::ptr::with_exposed_provenance_mut(of_queue),
+                        num_svm_pointers,
+                        pointers.as_mut_ptr(),
+                        std::ptr::with_exposed_provenance_mut(user_data),
+                    )
+                };
+            })
+        });
+        let stub = svm::free_in_order(&queue, addresses, callback, wait, hold)?;
+        // SAFETY: the specification lets `event` be NULL or writable.
+        unsafe { give_event(event, stub) };
+        Ok(())
+    }
+}

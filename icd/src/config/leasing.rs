@@ -1,0 +1,429 @@
+//! The device manager, and the devices that are asked of it.
+//!
+//! ```toml
+//! [manager]
+//! address = "manager.example:7078"   # the port may be left out
+//! placement = "spread"               # or "same-node"; "any" if left out
+//! priority = "low"                   # or "normal", "high"
+//! time_limit = "2h"                  # give the devices back then at the latest
+//! ca = "ca.pem"                      # this and the other keys of [tls], for the manager alone
+//! carrier = "grpc"                   # this and the other keys of a [[server]]'s link, for the nodes that it gives
+//!
+//! [[request]]                        # all of them together are one request
+//! count = 2                          # 1 if left out
+//! TYPE = "GPU"                       # a property of clGetDeviceInfo, without CL_DEVICE_
+//! GLOBAL_MEM_SIZE = ">=8GiB"         # = if no other comparison is written
+//! ```
+//! The environment wins: `CAUSEWAY_MANAGER` (`host:port`), and of what is asked for the first that is set:
+//! 1. `CAUSEWAY_LEASE`: a lease that somebody else holds and gives back, by its 32 hexadecimal digits.
+//! 2. `CAUSEWAY_REQUEST`: `2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; same-node`; `1` is any one device.
+//! 3. `CAUSEWAY_REQUEST_FILE`: the dOpenCL paper's file ([`super::paper`]), which may name the manager as well.
+//!
+//! `CAUSEWAY_PRIORITY` and `CAUSEWAY_TIME_LIMIT` win over `priority` and `time_limit`.
+//!
+//! Without any of the three and without `[[request]]` the manager is not asked.
+//!
+//! What it is not: it asks nobody. Invariant: a request is taken as a whole; with a mistake in it there is none.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use causeway_proto::MANAGER_PORT;
+use causeway_proto::manager::Priority;
+use causeway_proto::request::{Comparison, Condition, DeviceRequest, Placement, Wanted};
+use toml::de::{DeTable, DeValue};
+
+use super::file::{File, LINK, Value};
+use super::security::FILES;
+use super::{Address, Problem, ServerSettings, Settings, TlsSettings, duration, paper};
+
+const MANAGER: &str = "CAUSEWAY_MANAGER";
+const REQUEST: &str = "CAUSEWAY_REQUEST";
+const REQUEST_FILE: &str = "CAUSEWAY_REQUEST_FILE";
+const LEASE: &str = "CAUSEWAY_LEASE";
+const PRIORITY: &str = "CAUSEWAY_PRIORITY";
+const TIME_LIMIT: &str = "CAUSEWAY_TIME_LIMIT";
+
+/// A manager, and what it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseSettings {
+    /// Where the manager listens and how it is made sure of; and how the nodes that it gives are spoken to.
+    pub manager: ServerSettings,
+    /// What is asked for.
+    pub wish: Wish,
+    /// On which terms.
+    pub terms: LeaseTerms,
+}
+
+/// How devices are asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// How urgently.
+    pub priority: Priority,
+    /// For how long at most; none: as long as the manager's policy lets.
+    pub time_limit: Option<Duration>,
+}
+
+impl LeaseTerms {
+    /// The time limit as the manager's protocol has it.
+    #[must_use]
+    pub fn time_limit_ms(&self) -> u64 {
+        let limit = self.time_limit.unwrap_or_default().as_millis();
+        u64::try_from(limit).unwrap_or(u64::MAX)
+    }
+}
+
+/// The class of that name, `low`, `normal` or `high`.
+#[must_use]
+pub fn priority(name: &str) -> Option<Priority> {
+    match name {
+        "low" => Some(Priority::Low),
+        "normal" => Some(Priority::Normal),
+        "high" => Some(Priority::High),
+        _ => None,
+    }
+}
+
+/// Which devices of a manager a program works with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// New ones.
+    Devices(DeviceRequest),
+    /// Those of a lease that somebody else holds.
+    Lease([u8; 16]),
+}
+
+/// What files say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Draft {
+    manager: Option<ServerSettings>,
+    placement: Placement,
+    terms: LeaseTerms,
+    wanted: Vec<Wanted>,
+    /// Something of it cannot be read.
+    pub(super) is_broken: bool,
+    // It may have said that the manager is not spoken to in the clear.
+    manager_is_broken: bool,
+}
+
+/// What the environment says.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Variables {
+    pub(super) manager: Option<OsString>,
+    pub(super) request: Option<OsString>,
+    pub(super) file: Option<PathBuf>,
+    pub(super) lease: Option<OsString>,
+    pub(super) priority: Option<OsString>,
+    pub(super) time_limit: Option<OsString>,
+}
+
+impl Variables {
+    pub(super) fn of(set: impl Fn(&str) -> Option<OsString>) -> Variables {
+        Variables {
+            manager: set(MANAGER),
+            request: set(REQUEST),
+            file: set(REQUEST_FILE).map(PathBuf::from),
+            lease: set(LEASE),
+            priority: set(PRIORITY),
+            time_limit: set(TIME_LIMIT),
+        }
+    }
+
+    /// Makes of all that was said what holds. `open` reads a file, or says why it cannot.
+    pub(super) fn resolve(
+        &self,
+        settings: &mut Settings,
+        open: impl Fn(&Path) -> Result<String, String>,
+    ) {
+        let draft = std::mem::take(&mut settings.draft);
+        let asked = self.asked(&draft, open);
+        let terms = self.terms(draft.terms);
+        let named = asked.as_ref().ok().and_then(|asked| asked.manager.clone());
+        let manager = self.manager(draft, named, settings);
+        let lease = match (asked, &manager) {
+            (Ok(Asked { wish: None, .. }), _) | (Ok(_), Err(_)) => Ok(None),
+            (Err(problem), _) => Err(problem),
+            (Ok(_), Ok(Some(_))) if terms.is_err() => terms.map(|_| None),
+            (Ok(Asked { origin, .. }), Ok(None)) => {
+                let message = "there is no device manager to ask: set CAUSEWAY_MANAGER, or [manager] in servers.toml";
+                Err(wrong(origin, message.to_owned()))
+            }
+            (
+                Ok(Asked {
+                    wish: Some(wish), ..
+                }),
+                Ok(Some(manager)),
+            ) => Ok(Some(LeaseSettings {
+                manager: manager.clone(),
+                wish,
+                terms: terms.unwrap_or_default(),
+            })),
+        };
+        let mut keep = |problem| settings.problems.push(problem);
+        settings.lease = lease.map_err(&mut keep).unwrap_or_default();
+        settings.manager = manager.map_err(&mut keep).unwrap_or_default();
+    }
+
+    fn asked(
+        &self,
+        draft: &Draft,
+        open: impl Fn(&Path) -> Result<String, String>,
+    ) -> Result<Asked, Problem> {
+        let asked = |origin, wish| Asked {
+            origin,
+            wish,
+            manager: None,
+        };
+        if let Some(lease) = &self.lease {
+            let wish = lease_of(&lease.to_string_lossy())?;
+            return Ok(asked(LEASE, Some(wish)));
+        }
+        if let Some(request) = &self.request {
+            let request = request.to_string_lossy().parse();
+            let request = request.map_err(|error| wrong(REQUEST, format!("{error}")))?;
+            return Ok(asked(REQUEST, Some(Wish::Devices(request))));
+        }
+        let Some(path) = &self.file else {
+            return Ok(asked("[[request]]", draft.wish()?));
+        };
+        let text = open(path)
+            .map_err(|error| wrong(REQUEST_FILE, format!("{}: {error}", path.display())))?;
+        let in_file = |line, message| Problem {
+            origin: path.display().to_string(),
+            line,
+            message,
+        };
+        let read = paper::read(&text);
+        let read = read.map_err(|(line, message)| in_file(Some(line), message))?;
+        let request = DeviceRequest::new(read.wanted, Placement::Any);
+        let request = request.map_err(|error| in_file(None, error.to_string()))?;
+        let named = read.manager.filter(|_| self.manager.is_none());
+        let named = named.map(|text| Address::with_port(&text, MANAGER_PORT));
+        Ok(Asked {
+            manager: named
+                .transpose()
+                .map_err(|error| in_file(None, error.to_string()))?,
+            ..asked(REQUEST_FILE, Some(Wish::Devices(request)))
+        })
+    }
+
+    fn terms(&self, mut terms: LeaseTerms) -> Result<LeaseTerms, Problem> {
+        if let Some(name) = &self.priority {
+            let name = name.to_string_lossy();
+            let class = priority(&name).ok_or_else(|| wrong(PRIORITY, no_priority(&name)))?;
+            terms.priority = class;
+        }
+        if let Some(limit) = &self.time_limit {
+            let limit = duration(&limit.to_string_lossy());
+            let limit = limit.map_err(|error| wrong(TIME_LIMIT, error.to_string()))?;
+            terms.time_limit = Some(limit);
+        }
+        Ok(terms)
+    }
+
+    fn manager(
+        &self,
+        draft: Draft,
+        named: Option<Address>,
+        settings: &Settings,
+    ) -> Result<Option<ServerSettings>, Problem> {
+        let named = match &self.manager {
+            Some(text) => {
+                let address = Address::with_port(&text.to_string_lossy(), MANAGER_PORT);
+                Some(address.map_err(|error| wrong(MANAGER, error.to_string()))?)
+            }
+            None => named,
+        };
+        // What the file says about the manager holds for that one only.
+        let mut manager = match (named, draft.manager) {
+            (Some(address), Some(written)) if written.address == address => written,
+            (Some(address), _) => ServerSettings::at(address),
+            (None, Some(written)) => written,
+            (None, None) => return Ok(None),
+        };
+        manager.tls.or(&settings.tls);
+        manager.tls.is_broken |= draft.manager_is_broken;
+        Ok(Some(manager))
+    }
+}
+
+/// What is asked for.
+struct Asked {
+    // Who says so.
+    origin: &'static str,
+    wish: Option<Wish>,
+    // Where it is said of whom, too.
+    manager: Option<Address>,
+}
+
+impl Draft {
+    fn wish(&self) -> Result<Option<Wish>, Problem> {
+        if self.wanted.is_empty() && !self.is_broken {
+            return Ok(None);
+        }
+        if self.is_broken {
+            let message =
+                "not used, because of the mistake above: the devices of the manager are left out";
+            return Err(wrong("[[request]]", message.to_owned()));
+        }
+        let request = DeviceRequest::new(self.wanted.clone(), self.placement);
+        let request = request.map_err(|error| wrong("[[request]]", error.to_string()))?;
+        Ok(Some(Wish::Devices(request)))
+    }
+}
+
+fn lease_of(text: &str) -> Result<Wish, Problem> {
+    let no_lease = || {
+        wrong(
+            LEASE,
+            format!("\"{text}\" is no lease: 32 hexadecimal digits"),
+        )
+    };
+    let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match u128::from_str_radix(text, 16) {
+        Ok(id) if digits => Ok(Wish::Lease(id.to_be_bytes())),
+        _ => Err(no_lease()),
+    }
+}
+
+fn no_priority(name: &str) -> String {
+    format!("priority \"{name}\" is none of low, normal, high")
+}
+
+fn wrong(origin: &str, message: String) -> Problem {
+    Problem {
+        origin: origin.to_owned(),
+        line: None,
+        message,
+    }
+}
+
+impl File<'_> {
+    /// Reads `[manager]` or `[[request]]`; false for any other key.
+    pub(super) fn leasing(&self, key: &str, value: &Value<'_>, settings: &mut Settings) -> bool {
+        let read = match key {
+            "manager" => self.manager(value, &mut settings.draft),
+            "request" => self.requests(value, &mut settings.draft),
+            _ => return false,
+        };
+        if let Err(problem) = read {
+            settings.problems.push(problem);
+            settings.draft.is_broken = true;
+            settings.draft.manager_is_broken |= key == "manager";
+        }
+        true
+    }
+
+    fn manager(&self, value: &Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
+        let Some(table) = value.get_ref().as_table() else {
+            let message = "the manager is written as [manager]".to_owned();
+            return Err(self.problem(value.span(), message));
+        };
+        let is_known = |key: &str| {
+            ["address", "placement", "priority", "time_limit", "tls_name"].contains(&key)
+                || LINK.contains(&key)
+                || FILES.iter().any(|(file, _)| *file == key)
+        };
+        if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
+            let message = format!("unknown key \"{}\"; the manager is not used", key.get_ref());
+            return Err(self.problem(key.span(), message));
+        }
+        if let Some(placement) = table.get("placement") {
+            let word = self.text_of(placement, "placement")?;
+            draft.placement = Placement::from_word(word).ok_or_else(|| {
+                let message = format!("placement \"{word}\" is none of any, same-node, spread");
+                self.problem(placement.span(), message)
+            })?;
+        }
+        if let Some(class) = table.get("priority") {
+            let word = self.text_of(class, "priority")?;
+            let read = priority(word);
+            draft.terms.priority =
+                read.ok_or_else(|| self.problem(class.span(), no_priority(word)))?;
+        }
+        if let Some(limit) = table.get("time_limit") {
+            let read = duration(self.text_of(limit, "time_limit")?);
+            let read = read.map_err(|error| self.problem(limit.span(), error.to_string()))?;
+            draft.terms.time_limit = Some(read);
+        }
+        let mut tls = TlsSettings::default();
+        if let Some(name) = table.get("tls_name") {
+            tls.name = Some(self.text_of(name, "tls_name")?.to_owned());
+        }
+        self.files(table, &mut tls)?;
+        if let Some(address) = table.get("address") {
+            let read = Address::with_port(self.text_of(address, "address")?, MANAGER_PORT);
+            let read = read.map_err(|error| self.problem(address.span(), error.to_string()))?;
+            let mut manager = ServerSettings {
+                tls,
+                ..ServerSettings::at(read)
+            };
+            self.link(table, &mut manager)?;
+            draft.manager = Some(manager);
+        }
+        Ok(())
+    }
+
+    fn requests(&self, value: &Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
+        let not_so = |value: &Value<'_>| {
+            let message = "requests are written as [[request]]".to_owned();
+            self.problem(value.span(), message)
+        };
+        let requests = value.get_ref().as_array().ok_or_else(|| not_so(value))?;
+        for request in requests.iter() {
+            let table = request.get_ref().as_table();
+            let wanted = self.wanted(request, table.ok_or_else(|| not_so(request))?)?;
+            draft.wanted.push(wanted);
+        }
+        Ok(())
+    }
+
+    fn wanted(&self, request: &Value<'_>, table: &DeTable<'_>) -> Result<Wanted, Problem> {
+        let mut count = 1;
+        let mut conditions = Vec::new();
+        for (key, value) in table {
+            if key.get_ref() == "count" {
+                count = number(value.get_ref())
+                    .and_then(|number| u32::try_from(number).ok())
+                    .ok_or_else(|| {
+                        self.problem(value.span(), "count must be a number".to_owned())
+                    })?;
+                continue;
+            }
+            let condition = condition(key.get_ref(), value.get_ref());
+            conditions.push(condition.map_err(|message| self.problem(key.span(), message))?);
+        }
+        let wanted = Wanted::new(count, conditions);
+        wanted.map_err(|error| self.problem(request.span(), error.to_string()))
+    }
+}
+
+fn condition(name: &str, value: &DeValue<'_>) -> Result<Condition, String> {
+    let equal = |value: &str| Condition::from_text(name, Comparison::Equal, value);
+    let read = if let Some(text) = value.as_str() {
+        let compares = text.starts_with(['=', '!', '<', '>']) || text.starts_with("contains ");
+        if compares {
+            format!("{name} {text}").parse()
+        } else {
+            equal(text)
+        }
+    } else if let Some(number) = number(value) {
+        equal(&number.to_string())
+    } else if let Some(truth) = value.as_bool() {
+        equal(if truth { "true" } else { "false" })
+    } else {
+        return Err(format!("{name} must be a string, a number, true or false"));
+    };
+    read.map_err(|error| error.to_string())
+}
+
+fn number(value: &DeValue<'_>) -> Option<u64> {
+    let number = value.as_integer()?;
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+#[cfg(test)]
+#[path = "leasing_tests.rs"]
+mod tests;

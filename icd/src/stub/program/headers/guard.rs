@@ -1,0 +1,124 @@
+//! What keeps a file from being compiled twice: include guards and `#pragma once`.
+//!
+//! Invariant: a file that has a guard, as told here, is nothing where its guard is defined.
+
+use std::path::Path;
+
+use causeway_proto::source::{Directive, Directives, is_blank};
+
+/// A file's guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// A macro that the file defines itself, around all that is in it.
+    Macro(String),
+    /// `#pragma once`, in the places told; or it is imported.
+    Once(Vec<(usize, usize)>),
+}
+
+impl Guard {
+    /// The one in a text; `imported` files have one in any case.
+    pub(super) fn of(text: &[u8], imported: bool) -> Option<Guard> {
+        let directives: Vec<Directive> = Directives::of(text).collect();
+        let once: Vec<(usize, usize)> = directives
+            .iter()
+            .filter(|one| one.word == "pragma" && argument(text, one) == "once")
+            .map(|one| (one.start, one.end))
+            .collect();
+        if imported || !once.is_empty() {
+            return Some(Guard::Once(once));
+        }
+        macro_around(text, &directives).map(Guard::Macro)
+    }
+
+    /// The macro that is defined once the file has been compiled.
+    pub(super) fn name(&self, path: &Path) -> String {
+        match self {
+            Guard::Macro(name) => name.clone(),
+            Guard::Once(_) => format!("CAUSEWAY_ONCE_{:016x}", hash(path)),
+        }
+    }
+}
+
+fn macro_around(text: &[u8], directives: &[Directive]) -> Option<String> {
+    let [first, second, .., last] = directives else {
+        return None;
+    };
+    let name = argument(text, first);
+    let defined = argument(text, second);
+    let defined = defined.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let guarded = first.word == "ifndef"
+        && second.word == "define"
+        && defined.into_iter().next() == Some(&*name)
+        && is_blank(&text[..first.start])
+        && is_blank(&text[last.end..]);
+    let mut depth = 0;
+    for directive in directives {
+        match directive.word.as_str() {
+            "if" | "ifdef" | "ifndef" => depth += 1,
+            "endif" => depth -= 1,
+            "else" | "elif" if depth == 1 => return None,
+            _ => {}
+        }
+        // The first condition ends with the last directive, not before.
+        if depth <= 0 && directive.start != last.start {
+            return None;
+        }
+    }
+    (guarded && depth == 0).then_some(name)
+}
+
+// Without blanks and what stands behind the first of them.
+fn argument(text: &[u8], directive: &Directive) -> String {
+    let argument = String::from_utf8_lossy(&text[directive.argument..directive.end]);
+    let mut words = argument.split(|c: char| c.is_whitespace() || c == '/');
+    words.next().unwrap_or("").to_owned()
+}
+
+fn hash(path: &Path) -> u64 {
+    use std::hash::{BuildHasher, BuildHasherDefault};
+    BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Option<Guard> {
+        Guard::of(text.as_bytes(), false)
+    }
+
+    #[test]
+    fn a_guard_is_around_everything() {
+        let name = Some(Guard::Macro("G".to_owned()));
+        assert_eq!(
+            of("// x\n#ifndef G\n#define G // y\nint a;\n#endif // G\n"),
+            name
+        );
+        assert_eq!(
+            of("#ifndef G\n#define G\n#if X\n#else\n#endif\n#endif"),
+            name
+        );
+        for none in [
+            "int a;\n#ifndef G\n#define G\n#endif\n",
+            "#ifndef G\n#define G\n#endif\nint a;\n",
+            "#ifndef G\n#define G\n#else\n#endif\n",
+            "#ifndef G\n#define H\n#endif\n",
+            "#ifndef G\n#define G\n#endif\n#ifdef H\n#endif\n",
+            "#ifndef G\n#define G\n",
+            "#define G\n",
+            "",
+        ] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn once_is_found_where_it_stands() {
+        assert_eq!(
+            of("int a;\n # pragma once\n"),
+            Some(Guard::Once(vec![(8, 21)]))
+        );
+        assert_eq!(of("#pragma unroll\n"), None);
+        assert_eq!(Guard::of(b"", true), Some(Guard::Once(Vec::new())));
+    }
+}

@@ -1,0 +1,570 @@
+//! Macros, as far as an `#include` that names its file by one needs them.
+//!
+//! `#include HEADER` with `-DHEADER="\"x.h\""`, and names glued from a folder given by `-D` and a file's
+//! name, as in `#include STRING(FOLDER/x.h)`. Object-like and function-like macros, `#` and `##` are known.
+//! Of a name with several definitions nobody here knows which one stands: each has a number, and an
+//! argument comes to one header for each choice of numbers that it depends on.
+//!
+//! What it is not: a preprocessor. Conditions are not looked at, nor what only a compiler defines.
+//! Invariant: expansion ends and its result is short.
+
+use std::collections::{BTreeSet, HashMap};
+
+use causeway_proto::source::{Header, plain, words};
+
+/// Macros inside of macros.
+const MAX_DEPTH: usize = 32;
+/// Tokens looked at for one argument.
+const MAX_TOKENS: usize = 16 << 10;
+/// No file's name is longer.
+const MAX_NAME: usize = 4096;
+/// Choices of one argument.
+const MAX_CHOICES: usize = 256;
+
+/// All definitions that were seen. A name's definitions have numbers from 1; 0 is none.
+#[derive(Debug, Default)]
+pub(super) struct Macros {
+    known: HashMap<String, Vec<Macro>>,
+    // By options, in their order.
+    given: Vec<(String, usize)>,
+    // Names that have been undefined somewhere.
+    undefined: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Macro {
+    // None: object-like.
+    parameters: Option<Vec<String>>,
+    body: Vec<Token>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    Word(String),
+    // A literal, with its quotes.
+    Text(String),
+    Blank,
+    // ##
+    Paste,
+    Mark(char),
+}
+
+/// Which definition stands, of the names that matter.
+pub(super) type When = Vec<(String, usize)>;
+
+/// What an argument comes to under some definitions.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub(super) when: When,
+    /// None: it is no header's name.
+    pub(super) header: Option<Header>,
+}
+
+enum Stop {
+    /// It depends on which definition of this name stands.
+    Undecided(String),
+    TooLong,
+}
+
+impl Macros {
+    /// Those that `-D` defines.
+    pub(super) fn of_options(options: &str) -> Macros {
+        let mut macros = Macros::default();
+        let mut words = words(options).into_iter();
+        while let Some(word) = words.next() {
+            // The whole definition may stand in quotes, and so may its value.
+            let word = unquoted(word);
+            let mut operand = |option| {
+                let joined = word.strip_prefix(option)?;
+                match joined {
+                    "" => words.next().map(unquoted),
+                    _ => Some(joined),
+                }
+            };
+            if let Some(definition) = operand("-D") {
+                let (name, value) = definition.split_once('=').unwrap_or((definition, "1"));
+                let text = format!("{name} {}", value.replace("\\\"", "\""));
+                let defined = macros.define(&text);
+                macros.given.extend(defined);
+            } else if let Some(name) = operand("-U") {
+                let undefined = macros.undefine(name);
+                macros.given.extend(undefined);
+            }
+        }
+        macros
+    }
+
+    /// What stands where the text begins, in the order in which the options say it.
+    pub(super) fn given(&self) -> &[(String, usize)] {
+        &self.given
+    }
+
+    /// Takes in a definition: a name, its parameters, its body. Its name and number.
+    pub(super) fn define(&mut self, text: &str) -> Option<(String, usize)> {
+        let end = text.find(|c: char| !is_word(c)).unwrap_or(text.len());
+        let (name, rest) = text.split_at(end);
+        if name.is_empty() {
+            return None;
+        }
+        // Only a parenthesis right behind the name begins parameters.
+        let (parameters, body) = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')'))
+        {
+            Some((parameters, body)) => {
+                let parameters = parameters.split(',').map(|one| one.trim().to_owned());
+                (Some(parameters.collect()), body)
+            }
+            None => (None, rest),
+        };
+        let body = tokens(body.trim());
+        let definition = Macro { parameters, body };
+        let all = self.known.entry(name.to_owned()).or_default();
+        let same = all.iter().position(|known| *known == definition);
+        let place = same.unwrap_or_else(|| {
+            all.push(definition);
+            all.len() - 1
+        });
+        Some((name.to_owned(), place + 1))
+    }
+
+    /// Takes in that a name is a macro no longer. The name, and 0.
+    pub(super) fn undefine(&mut self, text: &str) -> Option<(String, usize)> {
+        let end = text.find(|c: char| !is_word(c)).unwrap_or(text.len());
+        let name = text[..end].to_owned();
+        self.undefined.insert(name.clone());
+        (!name.is_empty()).then_some((name, 0))
+    }
+
+    // The numbers that a name may have.
+    fn numbers(&self, name: &str) -> std::ops::RangeInclusive<usize> {
+        let given = self.given.iter().any(|(given, _)| given == name);
+        let always = given && !self.undefined.contains(name);
+        usize::from(always)..=self.known.get(name).map_or(0, Vec::len)
+    }
+
+    /// What an argument of `#include` may come to. None: too much to say.
+    pub(super) fn choices(&self, argument: &[Token]) -> Option<Vec<Choice>> {
+        let mut choices = Vec::new();
+        let mut open: Vec<When> = vec![Vec::new()];
+        while let Some(when) = open.pop() {
+            let mut expansion = Expansion {
+                macros: self,
+                when: &when,
+                left: MAX_TOKENS,
+            };
+            match expansion.of(argument, &BTreeSet::new(), MAX_DEPTH) {
+                Ok(expanded) => {
+                    let header = header_of(&expanded);
+                    choices.push(Choice { when, header });
+                }
+                Err(Stop::TooLong) => choices.push(Choice { when, header: None }),
+                Err(Stop::Undecided(name)) => {
+                    open.extend(self.numbers(&name).rev().map(|number| {
+                        let mut when = when.clone();
+                        when.push((name.clone(), number));
+                        when
+                    }));
+                }
+            }
+            if choices.len() + open.len() > MAX_CHOICES {
+                return None;
+            }
+        }
+        Some(choices)
+    }
+}
+
+struct Expansion<'a> {
+    macros: &'a Macros,
+    when: &'a When,
+    // Tokens that may still be looked at.
+    left: usize,
+}
+
+/// A token to be looked at, or the end of a macro's expansion.
+enum Item {
+    Token(Token),
+    EndOf(String),
+}
+
+impl<'a> Expansion<'a> {
+    /// `tokens` with macros in place, but for those in `active`: a macro is not expanded in its own
+    /// expansion.
+    fn of(
+        &mut self,
+        tokens: &[Token],
+        active: &BTreeSet<String>,
+        depth: usize,
+    ) -> Result<Vec<Token>, Stop> {
+        let depth = depth.checked_sub(1).ok_or(Stop::TooLong)?;
+        let mut active = active.clone();
+        let mut out = Vec::new();
+        let mut rest: Vec<Item> = tokens.iter().rev().cloned().map(Item::Token).collect();
+        while let Some(item) = rest.pop() {
+            self.left = self.left.checked_sub(1).ok_or(Stop::TooLong)?;
+            let word = match item {
+                Item::EndOf(name) => {
+                    active.remove(&name);
+                    continue;
+                }
+                Item::Token(Token::Word(word)) if !active.contains(&word) => word,
+                Item::Token(token) => {
+                    out.push(token);
+                    continue;
+                }
+            };
+            let standing = self.standing(&word)?;
+            let given = match standing.map(|of| &of.parameters) {
+                Some(Some(_)) => arguments(&mut rest, &mut active),
+                _ => Some(Vec::new()),
+            };
+            let (Some(standing), Some(given)) = (standing, given) else {
+                out.push(Token::Word(word));
+                continue;
+            };
+            let body = self.body(standing, &given, &active, depth)?;
+            active.insert(word.clone());
+            rest.push(Item::EndOf(word));
+            rest.extend(body.into_iter().rev().map(Item::Token));
+        }
+        Ok(out)
+    }
+
+    // The definition of a name that stands.
+    fn standing(&self, name: &str) -> Result<Option<&'a Macro>, Stop> {
+        let Some(all) = self.macros.known.get(name) else {
+            return Ok(None);
+        };
+        let mut decided = self.when.iter();
+        match decided.find(|(known, _)| known == name) {
+            Some((_, number)) => Ok(number.checked_sub(1).and_then(|at| all.get(at))),
+            None => Err(Stop::Undecided(name.to_owned())),
+        }
+    }
+
+    // A body with the arguments in place.
+    fn body(
+        &mut self,
+        of: &Macro,
+        given: &[Vec<Token>],
+        active: &BTreeSet<String>,
+        depth: usize,
+    ) -> Result<Vec<Token>, Stop> {
+        let parameters = of.parameters.as_deref().unwrap_or_default();
+        let argument = |token: Option<&Token>| match token {
+            Some(Token::Word(word)) => {
+                let place = parameters.iter().position(|one| one == word)?;
+                Some(given.get(place).cloned().unwrap_or_default())
+            }
+            _ => None,
+        };
+        let mut out: Vec<Token> = Vec::new();
+        let mut pasting = false;
+        let mut at = 0;
+        while let Some(token) = of.body.get(at) {
+            at += 1;
+            let after = of.body[at..].iter().position(|next| *next != Token::Blank);
+            let next = after.and_then(|blanks| of.body.get(at + blanks));
+            if *token == Token::Paste {
+                while out.last() == Some(&Token::Blank) {
+                    out.pop();
+                }
+                at += after.unwrap_or(0);
+                pasting = true;
+                continue;
+            }
+            let mut piece = match argument(Some(token)) {
+                // Something has to be there to be pasted, if only nothing.
+                Some(given) if pasting || next == Some(&Token::Paste) => or_empty(given),
+                Some(given) => self.of(&given, active, depth)?,
+                None => vec![token.clone()],
+            };
+            if *token == Token::Mark('#')
+                && let Some(given) = argument(next)
+            {
+                at += 1 + after.unwrap_or(0);
+                piece = vec![stringified(&given)];
+            }
+            if std::mem::take(&mut pasting) {
+                let (left, right) = (out.pop(), piece.first().cloned());
+                let joined: Vec<Token> = left.into_iter().chain(right).collect();
+                out.extend(or_empty(tokens(&spelled(&joined))));
+                piece.drain(..piece.len().min(1));
+            }
+            out.extend(piece);
+            if out.len() > MAX_NAME {
+                return Err(Stop::TooLong);
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn or_empty(tokens: Vec<Token>) -> Vec<Token> {
+    if tokens.is_empty() {
+        return vec![Token::Word(String::new())];
+    }
+    tokens
+}
+
+fn stringified(tokens: &[Token]) -> Token {
+    let text = spelled(tokens);
+    Token::Text(format!("\"{}\"", text.trim().replace('"', "\\\"")))
+}
+
+fn header_of(tokens: &[Token]) -> Option<Header> {
+    let text = spelled(tokens);
+    let text = text.trim();
+    let (open, close) = (text.chars().next()?, text.chars().last()?);
+    let usual = text.len() > 2 && text.len() <= MAX_NAME;
+    if !usual || !matches!((open, close), ('"', '"') | ('<', '>')) {
+        return None;
+    }
+    Some(Header {
+        name: text[1..text.len() - 1].to_owned(),
+        quoted: open == '"',
+    })
+}
+
+/// Without quotes around the whole.
+fn unquoted(word: &str) -> &str {
+    let inner = word
+        .strip_prefix('"')
+        .and_then(|word| word.strip_suffix('"'));
+    inner.unwrap_or(word)
+}
+
+/// What stands in the parentheses that come next, and what behind them.
+pub(super) fn in_parentheses(tokens: &[Token]) -> Option<(&[Token], &[Token])> {
+    let start = tokens.iter().position(|token| *token != Token::Blank)?;
+    if tokens[start] != Token::Mark('(') {
+        return None;
+    }
+    let mut depth = 0;
+    let length = tokens[start..].iter().position(|token| {
+        match token {
+            Token::Mark('(') => depth += 1,
+            Token::Mark(')') => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })?;
+    let end = start + length;
+    Some((&tokens[start + 1..end], &tokens[end + 1..]))
+}
+
+/// Takes the arguments of a function-like macro, if they come next.
+fn arguments(rest: &mut Vec<Item>, active: &mut BTreeSet<String>) -> Option<Vec<Vec<Token>>> {
+    let is_blank = |item: &Item| matches!(item, Item::Token(Token::Blank) | Item::EndOf(_));
+    let next = rest.iter().rev().find(|item| !is_blank(item))?;
+    if !matches!(next, Item::Token(Token::Mark('('))) {
+        return None;
+    }
+    // Nothing is taken unless the parentheses close.
+    let mut depth = 0;
+    let closing = rest.iter().rev().position(|item| {
+        match item {
+            Item::Token(Token::Mark('(')) => depth += 1,
+            Item::Token(Token::Mark(')')) => depth -= 1,
+            _ => return false,
+        }
+        depth == 0
+    })?;
+    let taken = rest.split_off(rest.len() - closing - 1);
+    let mut given = vec![Vec::new()];
+    for item in taken.into_iter().rev() {
+        let token = match item {
+            Item::EndOf(name) => {
+                active.remove(&name);
+                continue;
+            }
+            Item::Token(token) => token,
+        };
+        let before = depth;
+        match token {
+            Token::Mark('(') => depth += 1,
+            Token::Mark(')') => depth -= 1,
+            _ => {}
+        }
+        match token {
+            Token::Mark(',') if depth == 1 => given.push(Vec::new()),
+            // The outermost ones.
+            Token::Mark('(' | ')') if before == 0 || depth == 0 => {}
+            _ if depth == 0 => {}
+            token => given.last_mut()?.push(token),
+        }
+    }
+    for argument in &mut given {
+        while argument.pop_if(|last| *last == Token::Blank).is_some() {}
+        let blanks = argument.iter().take_while(|first| **first == Token::Blank);
+        argument.drain(..blanks.count());
+    }
+    Some(given)
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// The tokens of a directive's argument.
+pub(super) fn tokens_of(argument: &[u8]) -> Vec<Token> {
+    tokens(String::from_utf8_lossy(&plain(argument)).trim())
+}
+
+pub(super) fn tokens(text: &str) -> Vec<Token> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let blanks = |c: char| !c.is_whitespace();
+        let length = match first {
+            c if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
+            '"' => rest[1..].find('"').map_or(rest.len(), |end| end + 2),
+            c if c.is_whitespace() => rest.find(blanks).unwrap_or(rest.len()),
+            '/' if rest.starts_with("//") => rest.len(),
+            '/' if rest.starts_with("/*") => rest[2..].find("*/").map_or(rest.len(), |end| end + 4),
+            '#' if rest.starts_with("##") => 2,
+            c => c.len_utf8(),
+        };
+        let (piece, after) = rest.split_at(length);
+        rest = after;
+        out.push(match first {
+            c if is_word(c) => Token::Word(piece.to_owned()),
+            '"' => Token::Text(piece.to_owned()),
+            c if c.is_whitespace() => Token::Blank,
+            '/' if length > 1 => Token::Blank,
+            '#' if length > 1 => Token::Paste,
+            c => Token::Mark(c),
+        });
+    }
+    out
+}
+
+pub(super) fn spelled(tokens: &[Token]) -> String {
+    let mut text = String::new();
+    for token in tokens {
+        match token {
+            Token::Word(piece) | Token::Text(piece) => text.push_str(piece),
+            Token::Blank => text.push(' '),
+            Token::Paste => text.push_str("##"),
+            Token::Mark(c) => text.push(*c),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn choices(options: &str, definitions: &[&str], argument: &str) -> Vec<Choice> {
+        let mut macros = Macros::of_options(options);
+        for text in definitions {
+            macros.define(text);
+        }
+        macros.choices(&tokens_of(argument.as_bytes())).unwrap()
+    }
+
+    /// The one name that it comes to where all that is named is defined.
+    fn name(options: &str, definitions: &[&str], argument: &str) -> Option<(String, bool)> {
+        let found = choices(options, definitions, argument);
+        let defined = |choice: &&Choice| choice.when.iter().all(|(_, number)| *number > 0);
+        let found: Vec<_> = found.iter().filter(defined).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let header = found[0].header.as_ref()?;
+        Some((header.name.clone(), header.quoted))
+    }
+
+    fn quoted(name: &str) -> Option<(String, bool)> {
+        Some((name.to_owned(), true))
+    }
+
+    #[test]
+    fn a_header_named_by_an_option_or_a_definition() {
+        assert_eq!(name("-D H=\\\"x.h\\\"", &[], "H"), quoted("x.h"));
+        assert_eq!(name("-DH=\"y.h\" -w", &[], "H"), quoted("y.h"));
+        assert_eq!(
+            name("", &["A B", "B <in/x.h>"], "A // which"),
+            Some(("in/x.h".into(), false))
+        );
+        assert_eq!(
+            name("", &["F() T", "T \"x.h\""], "F /**/ ( )"),
+            quoted("x.h")
+        );
+        assert_eq!(
+            Macros::of_options("-DA -UB -D C=2 -U C").given(),
+            [("A", 1), ("B", 0), ("C", 1), ("C", 0)].map(|(name, n)| (name.to_owned(), n))
+        );
+    }
+
+    #[test]
+    fn a_folder_and_a_name_are_glued() {
+        let text = [
+            "TEXT(x) #x",
+            "STRING(x) TEXT(x)",
+            "GLUED(a, b) STRING(FOLDER/a ## _ ## b.h)",
+        ];
+        let options = "-D FOLDER=/opt/some-kernels/cl";
+        let found = name(options, &text, "STRING(FOLDER/inc_types.h)");
+        assert_eq!(found, quoted("/opt/some-kernels/cl/inc_types.h"));
+        let found = name(options, &text, "GLUED(inc, types)");
+        assert_eq!(found, quoted("/opt/some-kernels/cl/inc_types.h"));
+        // What a macro comes to may be another's name, whose arguments stand behind it.
+        assert_eq!(name("", &["A TEXT", "TEXT(x) #x"], "A(x.h)"), quoted("x.h"));
+    }
+
+    #[test]
+    fn each_definition_is_a_choice() {
+        let found = choices(
+            "-DN=2",
+            &["H \"a.h\"", "H \"b.h\"", "H \"a.h\"", "N 3"],
+            "H",
+        );
+        let found = found.into_iter().map(|choice| {
+            let name = choice.header.map(|header| header.name);
+            (choice.when[0].1, name)
+        });
+        let expected = [
+            (0, None),
+            (1, Some("a.h".to_owned())),
+            (2, Some("b.h".to_owned())),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        let found = choices("-DS(x)=#x", &["D x", "D y"], "S(D/a.h)");
+        assert_eq!(
+            found.len(),
+            1,
+            "an argument that is only spelled decides nothing"
+        );
+    }
+
+    #[test]
+    fn what_is_no_header_is_none_and_circles_end() {
+        assert_eq!(name("", &[], "UNKNOWN"), None);
+        assert_eq!(name("", &["A B", "B A"], "A"), None);
+        assert_eq!(name("", &["F(x) F(x)F(x)"], "F(1)"), None);
+        assert_eq!(name("", &["F(x) x"], "F"), None);
+        let many: Vec<String> = (0..40).map(|n| format!("A \"{n}\"")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let mut macros = Macros::default();
+        for text in many {
+            macros.define(text);
+            macros.define(&text.replace('A', "B"));
+        }
+        assert!(macros.choices(&tokens("A B")).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(
+            text in proptest::collection::vec("[AB](\\(x\\))? [AB(),#x\" ]{0,12}", 0..4),
+            argument in "[AB(),x\"<># /*]{0,12}",
+            options in "[-DUA=\"\\\\ ]{0,12}",
+        ) {
+            let mut macros = Macros::of_options(&options);
+            for text in text {
+                macros.define(&text);
+            }
+            let _ = macros.choices(&tokens_of(argument.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Where headers are looked for: what the options say of folders and files of this machine.
+//!
+//! As Clang has it: quoted names beside the including file, then in the folders of `-iquote`, then like
+//! those in angles in the folders of `-I`, `-isystem`, `-idirafter`, each kind in the order given.
+//! Invariant: every file is read once for a build.
+
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+use causeway_proto::source::{Header, words};
+
+/// Reads a file; none when it is not there.
+pub(in crate::stub::program) type Read<'a> = &'a dyn Fn(&Path) -> Option<Vec<u8>>;
+
+/// Reads regular files of this machine.
+pub(in crate::stub::program) fn from_disk(path: &Path) -> Option<Vec<u8>> {
+    // Opening a pipe or a device could wait for ever.
+    let regular = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    regular.then(|| std::fs::read(path).ok())?
+}
+
+/// Options that name a folder, in the order in which Clang looks into those of each kind.
+const FOLDERS: [&str; 4] = ["-iquote", "-I", "-isystem", "-idirafter"];
+const FORCED: &str = "-include";
+
+/// A header that was found.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    /// Its own among the files of a build.
+    pub(super) number: usize,
+    pub(super) contents: Rc<[u8]>,
+    /// In which of the folders; none beside the file that names it.
+    pub(super) folder: Option<usize>,
+}
+
+// A file's number and what is in it.
+type Known = (usize, Rc<[u8]>);
+
+/// See the module.
+pub(super) struct Search<'a> {
+    // With the kind, by its place in FOLDERS.
+    folders: Vec<(usize, PathBuf)>,
+    /// What `-include` names.
+    pub(super) forced: Vec<String>,
+    read: Read<'a>,
+    known: HashMap<PathBuf, Option<Known>>,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(options: &str, read: Read<'a>) -> Search<'a> {
+        let mut search = Search {
+            folders: Vec::new(),
+            forced: Vec::new(),
+            read,
+            known: HashMap::new(),
+        };
+        let mut words = words(options).into_iter();
+        while let Some(word) = words.next() {
+            let mut operand = |option| {
+                let joined = word.strip_prefix(option)?;
+                let named = match joined {
+                    "" => words.next().unwrap_or(""),
+                    _ => joined,
+                };
+                Some(bare(named))
+            };
+            if let Some(file) = operand(FORCED) {
+                search.forced.push(file);
+                continue;
+            }
+            let folder = FOLDERS
+                .iter()
+                .enumerate()
+                .find_map(|(kind, option)| Some((kind, PathBuf::from(operand(option)?))));
+            search.folders.extend(folder);
+        }
+        search.folders.sort_by_key(|(kind, _)| *kind);
+        search
+    }
+
+    /// The file that a directive in `from` means; `after`: only in the folders behind this one.
+    pub(super) fn find(
+        &mut self,
+        header: &Header,
+        from: Option<&Path>,
+        after: Option<usize>,
+    ) -> Option<Found> {
+        let name = Path::new(&header.name);
+        if name.is_absolute() {
+            return self.file(name, None);
+        }
+        // Beside the including file first; the program's text lies in the working directory.
+        if header.quoted && after.is_none() {
+            let beside = from.and_then(Path::parent).unwrap_or(Path::new(""));
+            if let Some(found) = self.file(&beside.join(name), None) {
+                return Some(found);
+            }
+        }
+        let first = after.map_or(0, |after| after + 1);
+        (first..self.folders.len()).find_map(|place| {
+            let (kind, folder) = &self.folders[place];
+            let searched = header.quoted || *kind > 0;
+            let path = searched.then(|| folder.join(name))?;
+            self.file(&path, Some(place))
+        })
+    }
+
+    fn file(&mut self, path: &Path, folder: Option<usize>) -> Option<Found> {
+        let (read, path) = (self.read, tidy(path));
+        let count = self.known.len();
+        let known = self.known.entry(path.clone());
+        let known = known.or_insert_with_key(|path| Some((count, read(path)?.into())));
+        let (number, contents) = known.clone()?;
+        Some(Found {
+            path,
+            number,
+            contents,
+            folder,
+        })
+    }
+}
+
+fn bare(word: &str) -> String {
+    word.trim_matches(|c| c == '"' || c == '\'').to_owned()
+}
+
+/// Without `.` in it, so that one file has one name.
+fn tidy(path: &Path) -> PathBuf {
+    path.components()
+        .filter(|part| *part != Component::CurDir)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(name: &str, quoted: bool) -> Header {
+        Header {
+            name: name.to_owned(),
+            quoted,
+        }
+    }
+
+    #[test]
+    fn folders_are_searched_by_kind_and_then_in_order() {
+        let there = ["/i/x", "/s/x", "/q/x", "/a/x", "src/x"];
+        let read = |path: &Path| there.contains(&path.to_str()?).then(Vec::new);
+        let options = "-idirafter /a -isystem /s -I/i -iquote \"/q\" -include \"f g\" -I /i2";
+        let mut search = Search::new(options, &read);
+        assert_eq!(search.forced, ["f g"]);
+        let mut order = Vec::new();
+        let from = Path::new("src/main");
+        let mut found = search.find(&header("x", true), Some(from), None);
+        while let Some(here) = found {
+            let after = here.folder;
+            order.push(here.path);
+            // As #include_next goes on; the folder beside has no place among the others.
+            found = match after {
+                None => search.find(&header("x", true), None, None),
+                after => search.find(&header("x", true), Some(from), after),
+            };
+        }
+        let expected = ["src/x", "/q/x", "/i/x", "/s/x", "/a/x"].map(PathBuf::from);
+        assert_eq!(order, expected);
+        let angled = search.find(&header("x", false), Some(from), None).unwrap();
+        assert_eq!(angled.path, Path::new("/i/x"));
+        let absolute = search.find(&header("/s/./x", false), None, None).unwrap();
+        assert_eq!(absolute.path, Path::new("/s/x"));
+    }
+}

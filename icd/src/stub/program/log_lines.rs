@@ -1,0 +1,106 @@
+//! Lines in the logs of a compiler that counts those of the text that it was given, whatever `#line` says there.
+//!
+//! The text has lines that the program did not write: headers in place of their directives, and what takes macros away.
+//! NVIDIA's compiler names all of it `<kernel>` and counts every line; `#line` and line markers reach `__LINE__` and
+//! `__FILE__` only. So its logs are put into the text's own terms here.
+//!
+//! What it is not: no parser of logs. Invariant: what names no line of the text stays as it is.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use cl_headers::types::CL_PLATFORM_VENDOR;
+
+use super::headers::Level;
+use crate::stub::Device;
+
+/// What such a compiler calls the text.
+const TEXT: &str = "<kernel>:";
+
+/// Whether the device's compiler is such a one.
+pub(super) fn counts_all(device: &Device) -> bool {
+    let vendor = device.platform_info(CL_PLATFORM_VENDOR);
+    let vendor = vendor.and_then(Result::ok).map(|vendor| &vendor[..]);
+    vendor.is_some_and(|vendor| vendor.starts_with(b"NVIDIA"))
+}
+
+/// The log, with the places that `text` says its lines have.
+pub(super) fn placed(text: &[u8], log: &str) -> String {
+    let numbers = log
+        .split(TEXT)
+        .skip(1)
+        .filter_map(|rest| Some(number(rest)?.0));
+    let places = places(text, numbers.collect());
+    let mut parts = log.split(TEXT);
+    let mut placed = parts.next().unwrap_or_default().to_owned();
+    for rest in parts {
+        let known = number(rest).and_then(|(line, behind)| Some((places.get(&line)?, behind)));
+        match known {
+            Some(((file, line), behind)) if file.is_empty() => {
+                placed += &format!("{TEXT}{line}{behind}");
+            }
+            Some(((file, line), behind)) => placed += &format!("{file}:{line}{behind}"),
+            None => placed += &[TEXT, rest].concat(),
+        }
+    }
+    placed
+}
+
+/// A number that a text begins with, and what is behind it.
+fn number(text: &str) -> Option<(usize, &str)> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, &text[end..]))
+}
+
+/// Where these lines of the text are, by its own markers: file, or nothing for the program's text, and line.
+fn places(text: &[u8], mut wanted: Vec<usize>) -> BTreeMap<usize, (String, i64)> {
+    wanted.sort_unstable();
+    let mut places = BTreeMap::new();
+    let Some(&last) = wanted.last() else {
+        return places;
+    };
+    let mut level = Level::outermost();
+    for (at, line) in (1..=last).zip(text.split(|byte| *byte == b'\n')) {
+        if wanted.binary_search(&at).is_ok() {
+            let (file, line) = level.place(at);
+            places.insert(at, (file.to_owned(), line));
+        }
+        if let Some(argument) = marker(line) {
+            level.renumber(argument, at + 1);
+        }
+    }
+    places
+}
+
+/// What stands behind `#line`, or behind the `#` of a line marker.
+fn marker(line: &[u8]) -> Option<&[u8]> {
+    let line = line
+        .trim_ascii_start()
+        .strip_prefix(b"#")?
+        .trim_ascii_start();
+    match line.strip_prefix(b"line") {
+        Some(rest) if rest.starts_with(b" ") || rest.starts_with(b"\t") => {
+            Some(rest.trim_ascii_start())
+        }
+        _ => line.first()?.is_ascii_digit().then_some(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_in_the_terms_of_the_text() {
+        let text = b"#undef cl_a\n#line 1\nint first;\n# 1 \"in/a.h\" 1\nint in_a;\nint bad;\n# 3 \"\" 2\nint third;\n";
+        let log = "<kernel>:3:1: one\n<kernel>:6:5: error: two\n<kernel>:8:1: three\nIn file included from <kernel>:8:\n";
+        let expected = "<kernel>:1:1: one\nin/a.h:2:5: error: two\n<kernel>:3:1: three\nIn file included from <kernel>:3:\n";
+        assert_eq!(placed(text, log), expected);
+        // What is no line of it, or no number, stays.
+        let strange = "<kernel>:99:1: x\n<kernel>: y <kernel>:";
+        assert_eq!(placed(text, strange), strange);
+        assert_eq!(placed(b"", ""), "");
+    }
+}

@@ -1,0 +1,244 @@
+//! Shared virtual memory: coarse-grain allocations, and which of them an address is of.
+//!
+//! An allocation is a buffer whose shadow lies at the address that the memory has on the node, so that pointers in it
+//! are true on both, and everything that works on buffers works on it. The node's driver chooses the address; where this
+//! process has something already, the driver is asked again. Drivers of several nodes choose differently, so contexts of
+//! several sites have none. Specification: "Shared Virtual Memory". Invariant: a page here is of one allocation at most,
+//! and stays its own as long as a command or another buffer uses it, however early the application frees it.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, LazyLock};
+
+use causeway_proto::command::{CreateSvm, ObjectKind, answer::Body, command::Kind};
+use causeway_proto::id::RequestId;
+use causeway_proto::limits::INLINE_PAYLOAD;
+use cl_headers::types::{
+    CL_COMMAND_SVM_FREE, CL_DEVICE_SVM_CAPABILITIES, CL_DEVICE_SVM_COARSE_GRAIN_BUFFER,
+    CL_INVALID_OPERATION, CL_INVALID_VALUE,
+};
+use parking_lot::Mutex;
+
+use super::buffer::KERNEL_ACCESS;
+use super::event::Finisher;
+use super::transfer::nothing_but;
+use super::{Buffer, BufferSpec, Context, Device, Event, Hold, Queue, Site, callbacks, next_id};
+use crate::error::{ClResult, Status, require};
+use crate::shadow::{Shadow, page_size};
+
+/// How often a driver is asked until an address is free here.
+const ATTEMPTS: u32 = 5;
+/// What is allocated, and freed again, between two attempts, so that the next address is further off: eight times as
+/// much from attempt to attempt.
+const SPACER: u64 = 4 << 20;
+
+/// The process's allocations, by their addresses.
+static ALLOCATIONS: LazyLock<Mutex<BTreeMap<usize, Arc<Buffer>>>> = LazyLock::new(Mutex::default);
+
+/// Whether the device has it.
+#[must_use]
+pub fn is_offered(device: &Device) -> bool {
+    device.number(CL_DEVICE_SVM_CAPABILITIES) & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0
+}
+
+impl Context {
+    /// Whether there can be allocations.
+    #[must_use]
+    pub fn has_svm(&self) -> bool {
+        !self.is_distributed() && self.devices().iter().any(|device| is_offered(device))
+    }
+}
+
+/// `clSVMAlloc`: `size` bytes (not 0) at the beginning of a page, for kernels with this access; waits for the node. The
+/// allocation keeps its context until it is [freed](free).
+///
+/// # Errors
+/// `CL_INVALID_OPERATION` where there is none, what the node says when it has no memory, `CL_OUT_OF_HOST_MEMORY` when
+/// no address of the driver's is free here.
+pub fn allocate(context: &Arc<Context>, flags: u64, size: u64) -> ClResult<usize> {
+    require(context.has_svm(), CL_INVALID_OPERATION)?;
+    let page = page_size() as u64;
+    // What lies on its last page is nobody else's.
+    let length = size.checked_next_multiple_of(page);
+    let length = length.ok_or(Status::OUT_OF_HOST_MEMORY)?;
+    let make = |length| OnNode::new(context.site(), flags, length, page);
+    let claim = |made: &OnNode<'_>| Shadow::at(usize::try_from(made.address).ok()?, length);
+    let (made, shadow) = agree(length, make, claim)?;
+    let address = shadow.address();
+    let spec = BufferSpec {
+        context: context.clone(),
+        flags,
+        properties: Vec::new(),
+        size,
+        host_address: None,
+        image: None,
+    };
+    let buffer = Buffer::svm(spec, made.adopted(), shadow);
+    ALLOCATIONS.lock().insert(address, buffer);
+    Ok(address)
+}
+
+/// Has memory made until some is at an address that can be claimed; what was made for nothing goes then.
+fn agree<T, C>(
+    length: u64,
+    make: impl Fn(u64) -> ClResult<T>,
+    claim: impl Fn(&T) -> Option<C>,
+) -> ClResult<(T, C)> {
+    let mut in_vain = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let made = make(length)?;
+        if let Some(claimed) = claim(&made) {
+            return Ok((made, claimed));
+        }
+        in_vain.push(made);
+        in_vain.extend(make(SPACER << (3 * attempt)).ok());
+    }
+    tracing::warn!("the node's addresses of shared virtual memory are taken here");
+    Err(Status::OUT_OF_HOST_MEMORY)
+}
+
+/// Memory on the node, released when dropped.
+struct OnNode<'a> {
+    site: &'a Site,
+    id: u64,
+    address: u64,
+}
+
+impl OnNode<'_> {
+    fn new(site: &Site, flags: u64, size: u64, alignment: u64) -> ClResult<OnNode<'_>> {
+        let request = RequestId(next_id());
+        let mut made = OnNode {
+            site,
+            id: next_id(),
+            address: 0,
+        };
+        let create = Kind::CreateSvm(CreateSvm {
+            request: request.0,
+            buffer: made.id,
+            context: site.context().0,
+            flags: flags & KERNEL_ACCESS,
+            size,
+            alignment,
+        });
+        if size > INLINE_PAYLOAD as u64 {
+            site.session().expect_transfers();
+        }
+        let answer = site.session().request(request, &create)?;
+        require(answer.status >= 0, answer.status)?;
+        let Some(Body::Value(bytes)) = answer.body else {
+            return Err(Status(CL_INVALID_VALUE));
+        };
+        let address = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| Status(CL_INVALID_VALUE))?;
+        made.address = u64::from_le_bytes(address);
+        Ok(made)
+    }
+
+    /// Its id, for who releases it from now on.
+    fn adopted(self) -> u64 {
+        let id = self.id;
+        std::mem::forget(self);
+        id
+    }
+}
+
+impl Drop for OnNode<'_> {
+    fn drop(&mut self) {
+        self.site.release(ObjectKind::Memory, self.id);
+    }
+}
+
+/// The context's allocation in which an address lies, and where in it.
+#[must_use]
+pub fn find(context: &Arc<Context>, address: usize) -> Option<(Arc<Buffer>, u64)> {
+    let allocations = ALLOCATIONS.lock();
+    let mut before = allocations.range((Bound::Unbounded, Bound::Included(address)));
+    let (base, buffer) = before.next_back()?;
+    let offset = (address - base) as u64;
+    let inside = offset < buffer.size() && Arc::ptr_eq(buffer.context(), context);
+    inside.then(|| (buffer.clone(), offset))
+}
+
+/// `clSVMFree`, of an allocation of the context; of anything else nothing.
+pub fn free(context: &Arc<Context>, address: usize) {
+    let freed = {
+        let mut allocations = ALLOCATIONS.lock();
+        let own = |buffer: &Arc<Buffer>| Arc::ptr_eq(buffer.context(), context);
+        let found = allocations.get(&address).is_some_and(own);
+        found.then(|| allocations.remove(&address))
+    };
+    // Releasing it sends: not under the lock.
+    drop(freed);
+}
+
+/// Enqueues `clEnqueueSVMFree`: `callback`, or without one [`free`] of each address, when it is the command's turn and
+/// before its end; not if what it waits for fails. `hold` has the allocations.
+///
+/// # Errors
+/// As [`Queue::submit`].
+pub fn free_in_order(
+    queue: &Arc<Queue>,
+    addresses: Vec<usize>,
+    callback: Option<Box<dyn FnOnce() + Send>>,
+    wait: Vec<Arc<Event>>,
+    hold: Hold,
+) -> ClResult<Arc<Event>> {
+    let what = (queue, CL_COMMAND_SVM_FREE);
+    let Some(callback) = callback else {
+        let context = queue.context().clone();
+        let finisher: Finisher = Box::new(move |status, _| {
+            if !status.is_error() {
+                addresses.into_iter().for_each(|of| free(&context, of));
+            }
+        });
+        return nothing_but(what, wait, hold, Some(finisher), true, |_| {});
+    };
+    // A first command takes its turn; the second, whose event the application sees, ends behind the callback.
+    let called = Event::gate(queue.context(), queue.would_gate(&wait))?;
+    let opening = called.clone();
+    let finisher: Finisher = Box::new(move |status, _| {
+        if status.is_error() {
+            return opening.open();
+        }
+        callbacks::run(move || {
+            callback();
+            opening.open();
+        });
+    });
+    let turn = nothing_but(what, wait, hold, Some(finisher), true, |_| {})?;
+    nothing_but(what, vec![turn, called], Hold::new(), None, true, |_| {})
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn a_driver_is_asked_until_an_address_is_free_with_more_and_more_between() {
+        let asked = RefCell::new(Vec::new());
+        let make = |length| {
+            asked.borrow_mut().push(length);
+            Ok(asked.borrow().len())
+        };
+        let (made, claimed) = agree(8, make, |made| (*made >= 5).then_some("free")).unwrap();
+        assert_eq!((made, claimed), (5, "free"));
+        assert_eq!(*asked.borrow(), [8, SPACER, 8, SPACER << 3, 8]);
+    }
+
+    #[test]
+    fn it_ends_when_the_node_has_no_more_or_no_address_is_ever_free() {
+        let refused = agree(8, |_| Err::<u8, _>(Status(-4)), |_| Some(()));
+        assert_eq!(refused.unwrap_err(), Status(-4));
+        let asked = RefCell::new(0);
+        let make = |length| {
+            *asked.borrow_mut() += 1;
+            // Spacers may be too large; that does not matter.
+            require(length == 8, -4)
+        };
+        let taken = agree(8, make, |()| None::<()>);
+        assert_eq!(taken.unwrap_err(), Status::OUT_OF_HOST_MEMORY);
+        assert_eq!(*asked.borrow(), 2 * ATTEMPTS);
+    }
+}

@@ -1,0 +1,271 @@
+//! What is said to the device manager about leases: one short conversation each.
+//!
+//! What it is not: it remembers nothing; the life of a lease is kept in `icd/src/lease`. Invariant:
+//! [`NoLease::Over`] is the manager's own word; whatever else goes wrong says nothing about the lease.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use causeway_proto::manager::leases_client::LeasesClient;
+use causeway_proto::manager::{
+    ConfirmReservation, Granted, ReleaseLease, RenewLease, RequestDevices, progress,
+};
+use causeway_proto::status::WireError;
+use causeway_proto::version::WireVersion;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+pub use super::control::this_process;
+use super::control::{self, Reached, explain};
+use super::security::Credentials;
+use crate::config::{LeaseTerms, ServerSettings};
+
+/// Whom a manager that authenticates nobody believes to be spoken to by.
+const USER: &str = "causeway-user";
+
+/// What a lease is known by.
+pub type LeaseId = [u8; 16];
+
+/// What a manager is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// To set devices aside, in the request's one-line form.
+    Reserve(String, LeaseTerms),
+    /// To make a lease of a reservation.
+    Confirm(LeaseId),
+    /// To put the end of a lease off.
+    Renew(LeaseId),
+}
+
+/// Why there is no lease (any more), or why that is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum NoLease {
+    /// The manager says so.
+    #[error("{0}")]
+    Over(String),
+    /// The manager was not heard, or did not say.
+    #[error("the device manager: {0}")]
+    Wire(WireError),
+    /// It speaks to this user not at all, or not now.
+    #[error("the device manager at {address}: {reason}")]
+    Denied {
+        /// Where it is.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// One of its nodes is not reached: a part of what was asked for would be another thing.
+    #[error("devices were granted, and given back: {0}")]
+    OutOfReach(WireError),
+}
+
+impl From<WireError> for NoLease {
+    fn from(error: WireError) -> NoLease {
+        match error {
+            WireError::Refused { address, reason } => NoLease::Denied { address, reason },
+            error => NoLease::Wire(error),
+        }
+    }
+}
+
+/// Asks; takes `limit` at most.
+///
+/// # Errors
+/// [`NoLease`].
+pub fn ask(
+    manager: &ServerSettings,
+    question: Question,
+    limit: Duration,
+) -> Result<Granted, NoLease> {
+    let server = manager.clone();
+    let asked = control::converse(move || async move {
+        // The manager's own word is no failure of the conversation.
+        control::within(limit, &server.address, async {
+            Manager::reach(&server).await?.ask(question).await
+        })
+        .await
+    });
+    match asked {
+        Ok(answer) => answer?.map_err(NoLease::Over),
+        Err(error) => Err(NoLease::Wire(WireError::Unreachable {
+            address: manager.address.to_string(),
+            reason: error.to_string(),
+        })),
+    }
+}
+
+/// Gives a lease or a reservation back; takes `limit` at most.
+///
+/// # Errors
+/// [`NoLease`]: it ends by itself then.
+pub fn release(manager: &ServerSettings, lease: LeaseId, limit: Duration) -> Result<(), NoLease> {
+    let server = manager.clone();
+    let asked = control::converse(move || async move {
+        control::within(limit, &server.address, async {
+            Manager::reach(&server).await?.release(lease).await
+        })
+        .await
+    });
+    match asked {
+        Ok(released) => released?.map_err(NoLease::Over),
+        Err(error) => Err(NoLease::Wire(WireError::Unreachable {
+            address: manager.address.to_string(),
+            reason: error.to_string(),
+        })),
+    }
+}
+
+/// A conversation with the manager, of whichever of its services.
+#[derive(Debug)]
+pub struct Conversation {
+    channel: Channel,
+    credentials: Credentials,
+    address: String,
+    is_secured: bool,
+}
+
+impl Conversation {
+    /// Connects; the manager has not said anything yet when this succeeds.
+    ///
+    /// # Errors
+    /// [`WireError`]: it is not there, or not whom the settings want.
+    pub async fn with(manager: &ServerSettings) -> Result<Conversation, WireError> {
+        let reached = Reached::at(manager).await?;
+        Ok(Conversation {
+            channel: reached.channel,
+            credentials: reached.credentials,
+            address: manager.address.to_string(),
+            is_secured: reached.is_secured,
+        })
+    }
+
+    /// For a service's client.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// A message with who says it.
+    pub fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = self.credentials.request(message);
+        // Names of users have no spaces.
+        let user = this_process().user.replace(' ', "-");
+        if let Ok(user) = MetadataValue::try_from(user) {
+            request.metadata_mut().insert(USER, user);
+        }
+        request
+    }
+
+    /// What a status means that is not the manager's word about a lease.
+    #[must_use]
+    pub fn explain(&self, status: &Status) -> WireError {
+        explain(status, self.address.clone(), self.is_secured)
+    }
+
+    fn nonsense(&self, reason: &str) -> WireError {
+        WireError::Protocol {
+            address: self.address.clone(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// About leases.
+struct Manager {
+    client: LeasesClient<Channel>,
+    conversation: Conversation,
+}
+
+/// The inner result is the manager's word.
+type Told<T> = Result<Result<T, String>, WireError>;
+
+impl Manager {
+    async fn reach(server: &ServerSettings) -> Result<Manager, WireError> {
+        let conversation = Conversation::with(server).await?;
+        Ok(Manager {
+            client: LeasesClient::new(conversation.channel()),
+            conversation,
+        })
+    }
+
+    async fn ask(&mut self, question: Question) -> Told<Granted> {
+        let told = match question {
+            Question::Reserve(request, terms) => self.reserve(request, terms).await?,
+            Question::Confirm(lease) => {
+                let lease_id = Bytes::copy_from_slice(&lease);
+                let request = self.conversation.request(ConfirmReservation { lease_id });
+                let answer = self.client.confirm(request).await;
+                self.word(answer.map(tonic::Response::into_inner))?
+            }
+            Question::Renew(lease) => {
+                let lease_id = Bytes::copy_from_slice(&lease);
+                let request = self.conversation.request(RenewLease { lease_id });
+                let answer = self.client.renew(request).await;
+                self.word(answer.map(tonic::Response::into_inner))?
+            }
+        };
+        match &told {
+            Ok(granted) if granted.lease_id.len() != 16 => {
+                Err(self.conversation.nonsense("a lease without an id"))
+            }
+            _ => Ok(told),
+        }
+    }
+
+    async fn reserve(&mut self, request: String, terms: LeaseTerms) -> Told<Granted> {
+        let request = self.conversation.request(RequestDevices {
+            wire_version: u32::from(WireVersion::CURRENT.number()),
+            client: Some(this_process()),
+            request,
+            priority: terms.priority.into(),
+            time_limit_ms: terms.time_limit_ms(),
+            reserve: true,
+            ..RequestDevices::default()
+        });
+        let steps = self.client.request(request).await;
+        let mut steps = steps
+            .map_err(|status| self.conversation.explain(&status))?
+            .into_inner();
+        loop {
+            let step = steps
+                .message()
+                .await
+                .map_err(|status| self.conversation.explain(&status))?;
+            match step.map(|progress| progress.step) {
+                Some(Some(progress::Step::Granted(granted))) => return Ok(Ok(granted)),
+                Some(Some(progress::Step::Refused(refused))) => return Ok(Err(refused.reason)),
+                Some(Some(progress::Step::Ended(ended))) => return Ok(Err(ended.reason)),
+                // Nodes are being asked.
+                Some(Some(progress::Step::Position(_)) | None) => {}
+                None => {
+                    return Err(self
+                        .conversation
+                        .nonsense("neither devices nor a reason why not"));
+                }
+            }
+        }
+    }
+
+    async fn release(&mut self, lease: LeaseId) -> Told<()> {
+        let lease_id = Bytes::copy_from_slice(&lease);
+        let request = self.conversation.request(ReleaseLease { lease_id });
+        let answer = self.client.release(request).await;
+        self.word(answer.map(drop))
+    }
+
+    fn word<T>(&self, answer: Result<T, Status>) -> Told<T> {
+        match answer {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(status) if is_word(&status) => Ok(Err(status.message().to_owned())),
+            Err(status) => Err(self.conversation.explain(&status)),
+        }
+    }
+}
+
+// "You have no such lease", "it is over". One that gRPC has made up has a source.
+fn is_word(status: &Status) -> bool {
+    matches!(status.code(), Code::NotFound | Code::FailedPrecondition)
+        && std::error::Error::source(status).is_none()
+}

@@ -1,0 +1,272 @@
+//! Command buffers for tests: the extension's functions, as a program gets them; on top of `opencl`.
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    missing_docs,
+    unsafe_code,
+    reason = "each test file uses its own part"
+)]
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+
+use crate::opencl::*;
+
+/// The functions of `cl_khr_command_buffer`.
+pub struct Functions {
+    pub create: clCreateCommandBufferKHR_fn,
+    pub retain: clRetainCommandBufferKHR_fn,
+    pub release: clReleaseCommandBufferKHR_fn,
+    pub finalize: clFinalizeCommandBufferKHR_fn,
+    pub enqueue: clEnqueueCommandBufferKHR_fn,
+    pub info: clGetCommandBufferInfoKHR_fn,
+    pub barrier: clCommandBarrierWithWaitListKHR_fn,
+    pub copy: clCommandCopyBufferKHR_fn,
+    pub copy_rect: clCommandCopyBufferRectKHR_fn,
+    pub to_image: clCommandCopyBufferToImageKHR_fn,
+    pub copy_image: clCommandCopyImageKHR_fn,
+    pub from_image: clCommandCopyImageToBufferKHR_fn,
+    pub fill: clCommandFillBufferKHR_fn,
+    pub fill_image: clCommandFillImageKHR_fn,
+    pub launch: clCommandNDRangeKernelKHR_fn,
+    pub svm_copy: clCommandSVMMemcpyKHR_fn,
+    pub svm_fill: clCommandSVMMemFillKHR_fn,
+}
+
+/// A function by name, of the type that the header gives it.
+fn function<T>(name: &CStr) -> T {
+    let mut platform = null_mut();
+    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
+    let name_at = name.as_ptr();
+    // SAFETY: a live platform and a C string.
+    let address = unsafe { (cl().clGetExtensionFunctionAddressForPlatform)(platform, name_at) };
+    assert!(!address.is_null(), "{name:?}");
+    assert_eq!(size_of::<T>(), size_of_val(&address));
+    // SAFETY: an optional function, which is as large as its address.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
+pub fn functions() -> &'static Functions {
+    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| Functions {
+        create: function(c"clCreateCommandBufferKHR"),
+        retain: function(c"clRetainCommandBufferKHR"),
+        release: function(c"clReleaseCommandBufferKHR"),
+        finalize: function(c"clFinalizeCommandBufferKHR"),
+        enqueue: function(c"clEnqueueCommandBufferKHR"),
+        info: function(c"clGetCommandBufferInfoKHR"),
+        barrier: function(c"clCommandBarrierWithWaitListKHR"),
+        copy: function(c"clCommandCopyBufferKHR"),
+        copy_rect: function(c"clCommandCopyBufferRectKHR"),
+        to_image: function(c"clCommandCopyBufferToImageKHR"),
+        copy_image: function(c"clCommandCopyImageKHR"),
+        from_image: function(c"clCommandCopyImageToBufferKHR"),
+        fill: function(c"clCommandFillBufferKHR"),
+        fill_image: function(c"clCommandFillImageKHR"),
+        launch: function(c"clCommandNDRangeKernelKHR"),
+        svm_copy: function(c"clCommandSVMMemcpyKHR"),
+        svm_fill: function(c"clCommandSVMMemFillKHR"),
+    })
+}
+
+/// Calls one of them.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {{
+        let function = crate::recorded::functions().$name.expect("an address");
+        // SAFETY: the test gives what the specification asks for, or what it must refuse.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+pub(crate) use call;
+
+/// A command buffer; released when dropped.
+pub struct Recorded {
+    pub raw: cl_command_buffer_khr,
+}
+
+/// A wait list of sync points: its length and where it is.
+fn points(wait: &[u32]) -> (cl_uint, *const cl_sync_point_khr) {
+    let at = if wait.is_empty() {
+        null()
+    } else {
+        wait.as_ptr()
+    };
+    (wait.len() as cl_uint, at)
+}
+
+fn outcome<T>(code: cl_int, value: T) -> Result<T, cl_int> {
+    if code == CL_SUCCESS {
+        Ok(value)
+    } else {
+        Err(code)
+    }
+}
+
+pub fn create(
+    queues: &[cl_command_queue],
+    properties: Option<&[u64]>,
+) -> Result<cl_command_buffer_khr, cl_int> {
+    let (count, list) = match queues {
+        [] => (0, null()),
+        some => (some.len() as cl_uint, some.as_ptr()),
+    };
+    let properties = properties.map_or(null(), <[u64]>::as_ptr);
+    let mut code = 77;
+    let made = call!(create(count, list, properties, &raw mut code));
+    assert_eq!(made.is_null(), code != CL_SUCCESS);
+    outcome(code, made)
+}
+
+impl Recorded {
+    pub fn new(queue: cl_command_queue) -> Recorded {
+        let raw = create(&[queue], None).expect("a command buffer");
+        Recorded { raw }
+    }
+
+    pub fn barrier(&self, wait: &[u32]) -> Result<u32, cl_int> {
+        let ((count, list), mut point) = (points(wait), 0);
+        let code = call!(barrier(
+            self.raw,
+            null_mut(),
+            null(),
+            count,
+            list,
+            &raw mut point,
+            null_mut()
+        ));
+        outcome(code, point)
+    }
+
+    pub fn fill(
+        &self,
+        buffer: cl_mem,
+        value: u32,
+        size: usize,
+        wait: &[u32],
+    ) -> Result<u32, cl_int> {
+        let ((count, list), mut point) = (points(wait), 0);
+        let code = call!(fill(
+            self.raw,
+            null_mut(),
+            null(),
+            buffer,
+            (&raw const value).cast(),
+            4,
+            0,
+            size,
+            count,
+            list,
+            &raw mut point,
+            null_mut()
+        ));
+        outcome(code, point)
+    }
+
+    pub fn copy(
+        &self,
+        (from, to): (cl_mem, cl_mem),
+        (from_offset, to_offset, size): (usize, usize, usize),
+        wait: &[u32],
+    ) -> Result<u32, cl_int> {
+        let ((count, list), mut point) = (points(wait), 0);
+        let code = call!(copy(
+            self.raw,
+            null_mut(),
+            null(),
+            from,
+            to,
+            from_offset,
+            to_offset,
+            size,
+            count,
+            list,
+            &raw mut point,
+            null_mut()
+        ));
+        outcome(code, point)
+    }
+
+    pub fn launch(&self, kernel: cl_kernel, global: usize, wait: &[u32]) -> Result<u32, cl_int> {
+        let ((count, list), mut point) = (points(wait), 0);
+        let code = call!(launch(
+            self.raw,
+            null_mut(),
+            null(),
+            kernel,
+            1,
+            null(),
+            &raw const global,
+            null(),
+            count,
+            list,
+            &raw mut point,
+            null_mut()
+        ));
+        outcome(code, point)
+    }
+
+    pub fn finalize(&self) -> cl_int {
+        call!(finalize(self.raw))
+    }
+
+    /// Enqueues on its own queue, or on others; its event.
+    pub fn try_enqueue(
+        &self,
+        queues: &[cl_command_queue],
+        wait: &[cl_event],
+    ) -> Result<cl_event, cl_int> {
+        let queues_at = if queues.is_empty() {
+            null_mut()
+        } else {
+            queues.as_ptr().cast_mut()
+        };
+        let list = if wait.is_empty() {
+            null()
+        } else {
+            wait.as_ptr()
+        };
+        let mut event = null_mut();
+        let code = call!(enqueue(
+            queues.len() as cl_uint,
+            queues_at,
+            self.raw,
+            wait.len() as cl_uint,
+            list,
+            &raw mut event
+        ));
+        outcome(code, event)
+    }
+
+    pub fn enqueue(&self, wait: &[cl_event]) -> cl_event {
+        self.try_enqueue(&[], wait).expect("enqueued")
+    }
+
+    /// The same without an event.
+    pub fn replay(&self) {
+        let code = call!(enqueue(0, null_mut(), self.raw, 0, null(), null_mut()));
+        assert_eq!(code, CL_SUCCESS);
+    }
+
+    pub fn number<T: Copy + Default>(&self, name: cl_command_buffer_info_khr) -> T {
+        let (mut value, mut size) = (T::default(), 0);
+        let room = size_of::<T>();
+        let to = (&raw mut value).cast();
+        assert_eq!(
+            call!(info(self.raw, name, room, to, &raw mut size)),
+            CL_SUCCESS
+        );
+        assert_eq!(size, room);
+        value
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(call!(release(self.raw)), CL_SUCCESS);
+        }
+    }
+}
