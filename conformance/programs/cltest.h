@@ -371,6 +371,21 @@ HELPER void launch(cl_command_queue on, cl_kernel kernel, size_t global)
     OK(clEnqueueNDRangeKernel(on, kernel, 1, NULL, &global, NULL, 0, NULL, NULL));
 }
 
+/* What the built kernel "answer" writes. */
+HELPER int answer_of(cl_program program)
+{
+    int value = 0;
+    cl_mem buffer = buffer_of(4);
+    cl_kernel kernel = clCreateKernel(program, "answer", &err);
+    OK(err);
+    OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+    launch(queue, kernel, 1);
+    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, &value, 0, NULL, NULL));
+    OK(clReleaseKernel(kernel));
+    OK(clReleaseMemObject(buffer));
+    return value;
+}
+
 HELPER void set_add(cl_kernel kernel, cl_mem buffer, cl_int value)
 {
     OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));

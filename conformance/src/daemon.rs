@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::managed::Cluster;
 use crate::process::exit_of;
 use crate::sides::STEADY;
 use crate::{SetupError, io_error};
@@ -33,7 +34,9 @@ pub(crate) struct Daemon {
     program: PathBuf,
     vendors: PathBuf,
     logs: PathBuf,
-    /// Variables for its drivers.
+    /// Beside where it listens.
+    arguments: Vec<String>,
+    /// Variables for it and its drivers.
     variables: Vec<(String, String)>,
     state: Mutex<State>,
 }
@@ -57,6 +60,7 @@ impl Daemon {
             program,
             vendors,
             logs,
+            arguments: Vec::new(),
             variables: Vec::new(),
             state: Mutex::default(),
         }
@@ -88,6 +92,16 @@ impl Daemon {
         let cache = daemon.logs.with_extension("pocl-cache");
         set("POCL_CACHE_DIR", cache.display().to_string());
         daemon
+    }
+
+    /// The same as the node of this number of a cluster.
+    pub(crate) fn joining(mut self, cluster: Option<&Cluster>, number: usize) -> Self {
+        if let Some(cluster) = cluster {
+            let (arguments, variable) = cluster.of_node(number);
+            self.arguments = arguments;
+            self.variables.push(variable);
+        }
+        self
     }
 
     /// The program that is run.
@@ -133,6 +147,7 @@ impl Daemon {
         }
         let mut child = command
             .args(["--listen", "127.0.0.1:0"])
+            .args(&self.arguments)
             .env("OCL_ICD_VENDORS", &self.vendors)
             .envs(STEADY)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))

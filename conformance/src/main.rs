@@ -9,9 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod case;
+mod coverage;
 mod daemon;
+mod managed;
 mod mode;
 mod options;
+mod places;
 mod process;
 mod programs;
 mod report;
@@ -49,6 +52,9 @@ pub(crate) enum SetupError {
     /// The daemon did not come up.
     #[error("causewayd did not start: {0}")]
     Daemon(String),
+    /// There is no cluster.
+    #[error(transparent)]
+    Cluster(#[from] causeway_cluster::Error),
     /// The operating system refused something.
     #[error("{what}: {source}")]
     Io {
@@ -91,6 +97,7 @@ fn run(options: &Options) -> Result<bool, SetupError> {
             }
             Ok(true)
         }
+        Request::Coverage => coverage::run(options),
         Request::Suites(names) => run_suites(options, &names),
     }
 }
@@ -130,7 +137,9 @@ fn run_suite(
         .map(|case| case.in_mode(mode))
         .filter(|case| options.filter.iter().all(|part| case.name.contains(part)))
         .collect();
-    let jobs = if suite.alone { 1 } else { options.jobs };
+    // What one program has leased, no other can have.
+    let alone = suite.alone || options.managed;
+    let jobs = if alone { 1 } else { options.jobs };
     case::run_all(cases, jobs, sides, report);
     Ok(())
 }

@@ -11,7 +11,8 @@ use crate::mode::Mode;
 #[derive(Debug, Parser)]
 #[command(name = "conformance", version)]
 pub(crate) struct Options {
-    /// Suites to run, or `all`; `list` names them; `build` only builds the C programs.
+    /// Suites to run, or `all`; `list` names them; `build` only builds the C programs;
+    /// `coverage` tells which entry points the cases of `api` call.
     #[arg(required = true, value_name = "SUITE")]
     suites: Vec<String>,
 
@@ -51,6 +52,14 @@ pub(crate) struct Options {
     /// answers alone (for drivers that the cases were not written on).
     #[arg(long)]
     pub(crate) against_spec: bool,
+
+    /// Give the nodes' devices out by a device manager, everything with TLS (one case at a time).
+    #[arg(long, conflicts_with_all = ["against_itself", "server"])]
+    pub(crate) managed: bool,
+
+    /// The device manager to start instead of the one beside this runner.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) devmgr: Option<PathBuf>,
 
     /// Seconds after which a program counts as hanging (suites of long programs
     /// set their own limit).
@@ -108,6 +117,16 @@ pub(crate) enum Carrier {
     Grpc,
 }
 
+impl Carrier {
+    /// As `servers.toml` calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
 /// How much random suites do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
@@ -125,6 +144,8 @@ pub(crate) enum Request {
     Build(PathBuf),
     /// Name the suites.
     List,
+    /// Tell what the cases call.
+    Coverage,
     /// Run these.
     Suites(Vec<String>),
 }
@@ -135,6 +156,7 @@ impl Options {
         match self.suites[0].as_str() {
             "build" => Request::Build(self.out.clone()),
             "list" => Request::List,
+            "coverage" => Request::Coverage,
             _ => Request::Suites(self.suites.clone()),
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-use crate::sides::work_directory;
+use crate::places::work_directory;
 use crate::{SetupError, io_error};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");

@@ -1,8 +1,6 @@
 //! The two sides of every comparison: the same program with the native driver,
 //! and with Causeway's in front of a daemon over that driver.
 
-use std::env;
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,8 +10,10 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::daemon::Daemon;
+use crate::managed::Cluster;
 use crate::mode::Mode;
 use crate::options::{Carrier, Effort, Options};
+use crate::places::{self, beside_or, fresh_scratch, vendors_of, with_slash};
 use crate::process::{self, Finished};
 use crate::{SetupError, io_error};
 
@@ -86,6 +86,8 @@ pub(crate) struct Parts {
     pub(crate) client_vendors: PathBuf,
     /// The native drivers' directory.
     pub(crate) native_vendors: PathBuf,
+    /// The device manager's program, where there is to be one.
+    pub(crate) manager: Option<PathBuf>,
 }
 
 /// Both sides, ready to run programs.
@@ -112,13 +114,47 @@ pub(crate) struct Sides {
 enum Target {
     /// `--self`: the native driver again.
     Native,
-    /// Daemons of ours, one a node.
+    /// Daemons of ours, one a node, and who gives their devices out.
     Own {
         daemons: Vec<Daemon>,
         vendors: PathBuf,
+        cluster: Option<Box<Cluster>>,
     },
     /// `--server`; several with commas between them.
     Given { address: String, vendors: PathBuf },
+}
+
+impl Target {
+    /// The same with so many daemons of its own, each made like the first one, and a cluster of their own.
+    fn anew(
+        &self,
+        nodes: usize,
+        like: impl Fn(&Daemon, usize) -> Daemon,
+    ) -> Result<Target, SetupError> {
+        Ok(match self {
+            Target::Native => Target::Native,
+            Target::Given { address, vendors } => Target::Given {
+                address: address.clone(),
+                vendors: vendors.clone(),
+            },
+            Target::Own {
+                daemons,
+                vendors,
+                cluster,
+            } => {
+                let cluster = cluster.as_ref().map(|of| of.another()).transpose()?;
+                let daemon = |number| {
+                    let daemon = like(daemons.first()?, number);
+                    Some(daemon.joining(cluster.as_ref(), number))
+                };
+                Target::Own {
+                    daemons: (1..=nodes).filter_map(daemon).collect(),
+                    vendors: vendors.clone(),
+                    cluster: cluster.map(Box::new),
+                }
+            }
+        })
+    }
 }
 
 impl Sides {
@@ -127,16 +163,13 @@ impl Sides {
         let scratch = fresh_scratch()?;
         let native_vendors = match &options.native_vendors {
             Some(given) => given.clone(),
-            None => native_only(scratch.path())?,
+            None => places::native_only(scratch.path())?,
         };
         let causeway = if options.against_itself {
             Target::Native
         } else {
-            let beside = build_beside(options)?;
-            let library = options
-                .library
-                .clone()
-                .unwrap_or_else(|| beside.join("libcauseway.so"));
+            let beside = places::build(options)?;
+            let library = beside_or(&options.library, &beside, "libcauseway.so");
             let vendors = vendors_of(&library, scratch.path())?;
             match &options.server {
                 Some(address) => Target::Given {
@@ -144,15 +177,18 @@ impl Sides {
                     vendors,
                 },
                 None => {
-                    let program = options
-                        .daemon
-                        .clone()
-                        .unwrap_or_else(|| beside.join("causewayd"));
-                    let logs = work_directory().join("logs");
+                    let program = beside_or(&options.daemon, &beside, "causewayd");
+                    let logs = places::work_directory().join("logs");
+                    let manager = beside_or(&options.devmgr, &beside, "causeway-devmgr");
+                    let cluster = match options.managed {
+                        true => Some(Box::new(Cluster::start(&manager)?)),
+                        false => None,
+                    };
                     let daemon = Daemon::new(program, native_vendors.clone(), logs);
                     Target::Own {
-                        daemons: vec![daemon],
+                        daemons: vec![daemon.joining(cluster.as_deref(), 1)],
                         vendors,
+                        cluster,
                     }
                 }
             }
@@ -194,17 +230,7 @@ impl Sides {
     pub(crate) fn on_nodes(&self, nodes: usize) -> Result<Option<Self>, SetupError> {
         let causeway = match &self.causeway {
             Target::Given { address, .. } if address.split(',').count() < nodes => return Ok(None),
-            Target::Given { address, vendors } => Target::Given {
-                address: address.clone(),
-                vendors: vendors.clone(),
-            },
-            Target::Native => Target::Native,
-            Target::Own { daemons, vendors } => Target::Own {
-                daemons: (1..=nodes)
-                    .filter_map(|number| Some(daemons.first()?.another(number)))
-                    .collect(),
-                vendors: vendors.clone(),
-            },
+            other => other.anew(nodes, |first, number| first.another(number))?,
         };
         Ok(Some(self.with(
             self.native_vendors.clone(),
@@ -245,21 +271,15 @@ impl Sides {
     ) -> Result<Option<Self>, SetupError> {
         let scratch = fresh_scratch()?;
         let native_vendors = vendors_of(driver, scratch.path())?;
-        let causeway = match &self.causeway {
-            Target::Given { .. } => return Ok(None),
-            Target::Native => Target::Native,
-            Target::Own { daemons, vendors } => Target::Own {
-                // With a slash, for the loader takes a directory by it.
-                daemons: (1..)
-                    .zip(daemons)
-                    .map(|(number, daemon)| {
-                        let logs = scratch.path().join(format!("logs/node-{number}"));
-                        daemon.over(with_slash(&native_vendors), logs, variables)
-                    })
-                    .collect(),
-                vendors: vendors.clone(),
-            },
-        };
+        if matches!(self.causeway, Target::Given { .. }) {
+            return Ok(None);
+        }
+        // With a slash, for the loader takes a directory by it.
+        let drivers = with_slash(&native_vendors);
+        let causeway = self.causeway.anew(self.nodes, |first, number| {
+            let logs = scratch.path().join(format!("logs/node-{number}"));
+            first.over(drivers.clone(), logs, variables)
+        })?;
         Ok(Some(self.with(
             native_vendors,
             causeway,
@@ -283,6 +303,8 @@ impl Sides {
             .envs(launch.environment.iter().map(|(name, value)| (name, value)))
             .env_remove("CAUSEWAY_CONFIG")
             .env_remove("CAUSEWAY_SERVERS")
+            .env_remove("CAUSEWAY_REQUEST")
+            .env_remove("CAUSEWAY_LEASE")
             .current_dir(directory);
         match (side, &self.causeway) {
             (Side::NativeAlone, _) => {
@@ -294,10 +316,26 @@ impl Sides {
                     command.env("POCL_DEVICES", ["pthread"].repeat(self.nodes).join(" "));
                 }
             }
-            (Side::Causeway, Target::Own { daemons, vendors }) => {
+            (
+                Side::Causeway,
+                Target::Own {
+                    daemons,
+                    vendors,
+                    cluster,
+                },
+            ) => {
                 let addresses: Result<Vec<_>, _> = daemons.iter().map(Daemon::address).collect();
+                let addresses = addresses?;
                 command.env("OCL_ICD_VENDORS", with_slash(vendors));
-                self.configure(&mut command, &addresses?.join(","))?;
+                match cluster {
+                    None => self.configure(&mut command, &addresses.join(","))?,
+                    Some(cluster) => {
+                        self.configure_by(&mut command, || {
+                            cluster.client_settings(daemons.len(), self.carrier)
+                        })?;
+                        cluster.until_free()?;
+                    }
+                }
             }
             (Side::Causeway, Target::Given { address, vendors }) => {
                 command.env("OCL_ICD_VENDORS", with_slash(vendors));
@@ -314,13 +352,25 @@ impl Sides {
             command.env("CAUSEWAY_SERVERS", addresses);
             return Ok(());
         }
+        self.configure_by(command, || {
+            let carrier = self.carrier.name();
+            let servers = addresses.split(',').map(|address| {
+                format!("[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n")
+            });
+            Ok(servers.collect())
+        })
+    }
+
+    // The same by a `servers.toml`, whose text is asked for once.
+    fn configure_by(
+        &self,
+        command: &mut Command,
+        text: impl FnOnce() -> Result<String, SetupError>,
+    ) -> Result<(), SetupError> {
         let mut configuration = self.configuration.lock();
         if configuration.is_none() {
-            let servers = addresses.split(',').map(|address| {
-                format!("[[server]]\naddress = \"{address}\"\ncarrier = \"grpc\"\n")
-            });
             let file = self.scratch.path().join("servers.toml");
-            fs::write(&file, servers.collect::<String>())
+            fs::write(&file, text()?)
                 .map_err(io_error(format!("cannot write {}", file.display())))?;
             *configuration = Some(file);
         }
@@ -336,10 +386,15 @@ impl Sides {
     /// The parts, where the daemon is ours to start.
     pub(crate) fn parts(&self) -> Option<Parts> {
         match &self.causeway {
-            Target::Own { daemons, vendors } => Some(Parts {
+            Target::Own {
+                daemons,
+                vendors,
+                cluster,
+            } => Some(Parts {
                 daemon: daemons.first()?.program().to_owned(),
                 client_vendors: vendors.clone(),
                 native_vendors: self.native_vendors.clone(),
+                manager: cluster.as_ref().map(|cluster| cluster.program().to_owned()),
             }),
             _ => None,
         }
@@ -360,128 +415,4 @@ impl Sides {
             .map(TempDir::keep)
             .map_err(io_error("no temporary directory"))
     }
-}
-
-/// The runner's own place under `target/`, or under the system's temporary
-/// directory where the runner lies somewhere else.
-pub(crate) fn work_directory() -> PathBuf {
-    let beside = beside_runner();
-    match beside.parent() {
-        Some(target) if target.file_name() == Some(OsStr::new("target")) => {
-            target.join("conformance")
-        }
-        _ => env::temp_dir().join("causeway-conformance"),
-    }
-}
-
-/// Where the fake driver lies: beside the runner.
-pub(crate) fn fake_driver() -> PathBuf {
-    beside_runner().join("libfake_opencl.so")
-}
-
-/// The tool `causeway`: beside the runner.
-pub(crate) fn tool() -> PathBuf {
-    beside_runner().join("causeway")
-}
-
-fn beside_runner() -> PathBuf {
-    let runner = env::current_exe().unwrap_or_default();
-    runner.parent().unwrap_or(Path::new(".")).to_owned()
-}
-
-fn fresh_scratch() -> Result<TempDir, SetupError> {
-    tempfile::Builder::new()
-        .prefix("causeway-conformance-")
-        .tempdir()
-        .map_err(io_error("no temporary directory"))
-}
-
-/// Loaders take a directory by its trailing slash.
-fn with_slash(directory: &Path) -> PathBuf {
-    directory.join("")
-}
-
-/// The directory of library and daemon: the runner's. Run by cargo, brings them up
-/// to date first, so that a stale daemon is never what gets tested.
-fn build_beside(options: &Options) -> Result<PathBuf, SetupError> {
-    let beside = beside_runner();
-    let manifest = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
-    let parts = ["libcauseway.so", "causewayd"];
-    let complete = parts.iter().all(|part| beside.join(part).exists());
-    let given = options.library.is_some() && (options.daemon.is_some() || options.server.is_some());
-    if given || !manifest.exists() || (complete && env::var_os("CARGO").is_none()) {
-        return Ok(beside);
-    }
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args([
-        "build",
-        "--quiet",
-        "--package",
-        "causewayd",
-        "--package",
-        "causeway-icd",
-        "--package",
-        "causeway-devmgr",
-        "--package",
-        "fake-driver",
-    ]);
-    build.arg("--manifest-path").arg(manifest);
-    if beside.file_name() == Some(OsStr::new("release")) {
-        build.arg("--release");
-    }
-    let output = build.output().map_err(io_error("cannot run cargo"))?;
-    if !output.status.success() {
-        return Err(SetupError::Build {
-            program: "causewayd and libcauseway.so".into(),
-            output: String::from_utf8_lossy(&output.stderr).into_owned(),
-        });
-    }
-    Ok(beside)
-}
-
-/// A directory with an `.icd` file that names the library.
-pub(crate) fn vendors_of(library: &Path, scratch: &Path) -> Result<PathBuf, SetupError> {
-    let library = fs::canonicalize(library)
-        .map_err(|_| SetupError::Missing(format!("there is no {}", library.display())))?;
-    let vendors = scratch.join("causeway-vendors");
-    fs::create_dir(&vendors).map_err(io_error("cannot make the vendors directory"))?;
-    fs::write(
-        vendors.join("causeway.icd"),
-        format!("{}\n", library.display()),
-    )
-    .map_err(io_error("cannot write causeway.icd"))?;
-    Ok(vendors)
-}
-
-/// A directory with the system's drivers, but without an installed Causeway:
-/// PoCL alone where it is, else all others.
-fn native_only(scratch: &Path) -> Result<PathBuf, SetupError> {
-    let vendors = scratch.join("native-vendors");
-    fs::create_dir(&vendors).map_err(io_error("cannot make the vendors directory"))?;
-    let system = Path::new("/etc/OpenCL/vendors");
-    let mut drivers: Vec<(PathBuf, String)> = fs::read_dir(system)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension() == Some(OsStr::new("icd")))
-        .filter_map(|path| fs::read_to_string(&path).ok().map(|text| (path, text)))
-        .filter(|(_, text)| !text.contains("libcauseway"))
-        .collect();
-    if drivers.iter().any(|(_, text)| text.contains("pocl")) {
-        drivers.retain(|(_, text)| text.contains("pocl"));
-    }
-    if drivers.is_empty() {
-        return Err(SetupError::Missing(format!(
-            "no driver in {}; name a directory with --native-vendors",
-            system.display()
-        )));
-    }
-    for (path, text) in drivers {
-        if let Some(name) = path.file_name() {
-            fs::write(vendors.join(name), text).map_err(io_error("cannot copy an .icd file"))?;
-        }
-    }
-    Ok(vendors)
 }

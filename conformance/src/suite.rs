@@ -1,11 +1,12 @@
 //! The suites: one module each, one table of them all.
 
-mod api;
+pub(crate) mod api;
 mod calllog;
 mod clblast;
 mod clinfo;
 mod clpeak;
 mod coherence;
+mod debian;
 mod faults;
 mod graphs;
 mod mandelbrot;
@@ -55,7 +56,7 @@ pub(crate) const ALL: &[Suite] = &[
     },
     Suite {
         name: "api",
-        about: "our C programs over OpenCL 1.2 without images: answers, data, error codes",
+        about: "our C programs over the whole API: answers, data, error codes",
         alone: false,
         modes: Mode::SEVERAL,
         everyday: &[Mode::SpanDealt],
@@ -108,6 +109,14 @@ pub(crate) const ALL: &[Suite] = &[
         modes: &[],
         everyday: &[],
         cases: faults::hosts,
+    },
+    Suite {
+        name: "debian",
+        about: "real programs of Debian, each by a script: filters, a password tool, solvers, Python stacks (minutes)",
+        alone: true,
+        modes: &[],
+        everyday: &[],
+        cases: debian::cases,
     },
     Suite {
         name: "clblast",

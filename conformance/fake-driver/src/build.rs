@@ -62,7 +62,7 @@ impl Object {
 }
 
 /// Options, as far as they mean something here.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// `NAME` or `NAME=VALUE`.
     defines: Vec<String>,
@@ -72,6 +72,13 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The same on a device with these extensions: each is a macro.
+    pub(crate) fn on_device<'a>(&self, extensions: impl Iterator<Item = &'a str>) -> Self {
+        let mut options = self.clone();
+        options.defines.extend(extensions.map(ToOwned::to_owned));
+        options
+    }
+
     /// Reads options; `invalid` is the error for an unknown one.
     pub(crate) fn parse(text: &str, invalid: cl_int) -> ClResult<Self> {
         let mut options = Self::default();

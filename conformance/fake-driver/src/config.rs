@@ -89,8 +89,10 @@ struct RawDevice {
     name: String,
     kind: DeviceKind,
     version: String,
+    compiler: bool,
     images: bool,
     il: bool,
+    sub_groups: u32,
     fp64: bool,
     out_of_order: bool,
     unified_memory: bool,
@@ -98,6 +100,7 @@ struct RawDevice {
     compute_units: u32,
     kernel_ns: u64,
     ns_per_item: f64,
+    extensions: Vec<String>,
 }
 
 impl Default for RawDevice {
@@ -108,8 +111,10 @@ impl Default for RawDevice {
             name: "Fake Device".to_owned(),
             kind: DeviceKind::Gpu,
             version: "3.0".to_owned(),
+            compiler: true,
             images: false,
             il: false,
+            sub_groups: 0,
             fp64: true,
             out_of_order: true,
             unified_memory: false,
@@ -117,6 +122,7 @@ impl Default for RawDevice {
             compute_units: 8,
             kernel_ns: 0,
             ns_per_item: 0.0,
+            extensions: Vec::new(),
         }
     }
 }
@@ -161,8 +167,12 @@ pub(crate) struct DeviceSettings {
     pub(crate) name: String,
     pub(crate) kind: DeviceKind,
     pub(crate) version: Version,
+    /// Whether it builds programs from source, and links.
+    pub(crate) compiler: bool,
     pub(crate) images: bool,
     pub(crate) il: bool,
+    /// Sub-groups of a work-group at most; 0: it has none.
+    pub(crate) sub_groups: u32,
     pub(crate) fp64: bool,
     pub(crate) out_of_order: bool,
     pub(crate) unified_memory: bool,
@@ -171,6 +181,9 @@ pub(crate) struct DeviceSettings {
     /// Time of a launch on this device, and time that each work-item adds.
     pub(crate) kernel_ns: u64,
     pub(crate) ns_per_item: f64,
+    /// Besides those that every device has: named, defined as macros, and no more than that but for PCI buses
+    /// and hints of queues.
+    pub(crate) extensions: Vec<String>,
 }
 
 /// What is special about the kernels of one name.
@@ -326,8 +339,10 @@ fn check_device(raw: &RawDevice) -> Result<DeviceSettings, ConfigError> {
         name: raw.name.clone(),
         kind: raw.kind,
         version,
+        compiler: raw.compiler,
         images: raw.images,
         il: raw.il,
+        sub_groups: raw.sub_groups,
         fp64: raw.fp64,
         out_of_order: raw.out_of_order,
         unified_memory: raw.unified_memory,
@@ -335,6 +350,7 @@ fn check_device(raw: &RawDevice) -> Result<DeviceSettings, ConfigError> {
         compute_units: raw.compute_units,
         kernel_ns: raw.kernel_ns,
         ns_per_item: raw.ns_per_item,
+        extensions: raw.extensions.clone(),
     })
 }
 

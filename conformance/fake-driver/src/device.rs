@@ -76,6 +76,11 @@ impl Device {
         (self.settings.version.major, self.settings.version.minor) >= (major, minor)
     }
 
+    /// Whether it was configured with an extension.
+    pub(crate) fn has_extension(&self, name: &str) -> bool {
+        self.settings.extensions.iter().any(|own| own == name)
+    }
+
     pub(crate) fn queue_properties(&self) -> cl_command_queue_properties {
         if self.settings.out_of_order {
             CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE

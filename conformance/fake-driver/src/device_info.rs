@@ -21,6 +21,7 @@ pub(crate) fn answer(device: &Object<Device>, name: cl_device_info) -> ClResult<
         .or_else(|| compute(device, name))
         .or_else(|| memory(device, name))
         .or_else(|| images(device, name))
+        .or_else(|| bus(device, name))
         .or_else(|| {
             if device.at_least(2, 0) {
                 since_2_0(device, name)
@@ -43,7 +44,8 @@ fn built_in_kernels() -> Vec<String> {
     kernels.into_iter().map(|kernel| kernel.name).collect()
 }
 
-fn extensions(device: &Device) -> Vec<(&'static str, u32)> {
+/// A device's extensions.
+pub(crate) fn extensions(device: &Device) -> Vec<(&str, u32)> {
     let mut list = vec![
         ("cl_khr_byte_addressable_store", version(1, 0)),
         ("cl_khr_global_int32_base_atomics", version(1, 0)),
@@ -52,6 +54,8 @@ fn extensions(device: &Device) -> Vec<(&'static str, u32)> {
     if device.settings.fp64 {
         list.push(("cl_khr_fp64", version(1, 0)));
     }
+    let more = device.settings.extensions.iter();
+    list.extend(more.map(|name| (name.as_str(), version(1, 0))));
     list
 }
 
@@ -79,11 +83,12 @@ fn identity(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
         }),
         CL_DEVICE_EXTENSIONS => Info::text(&names.join(" ")),
         CL_DEVICE_PLATFORM => Info::handle(device.platform.handle()),
-        CL_DEVICE_AVAILABLE
-        | CL_DEVICE_COMPILER_AVAILABLE
-        | CL_DEVICE_LINKER_AVAILABLE
-        | CL_DEVICE_ENDIAN_LITTLE
-        | CL_DEVICE_PREFERRED_INTEROP_USER_SYNC => Info::bool(true),
+        CL_DEVICE_COMPILER_AVAILABLE | CL_DEVICE_LINKER_AVAILABLE => {
+            Info::bool(device.settings.compiler)
+        }
+        CL_DEVICE_AVAILABLE | CL_DEVICE_ENDIAN_LITTLE | CL_DEVICE_PREFERRED_INTEROP_USER_SYNC => {
+            Info::bool(true)
+        }
         CL_DEVICE_ERROR_CORRECTION_SUPPORT => Info::bool(false),
         CL_DEVICE_EXECUTION_CAPABILITIES => Info::ulong(CL_EXEC_KERNEL),
         CL_DEVICE_QUEUE_ON_HOST_PROPERTIES => Info::ulong(device.queue_properties()),
@@ -171,6 +176,24 @@ fn images(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
     })
 }
 
+/// Where the device sits: each at a number of its own.
+fn bus(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
+    const CL_DEVICE_PCI_BUS_ID_NV: cl_device_info = 0x4008;
+    const BUS: u8 = 0x18;
+    let own = device.index as u8;
+    match name {
+        CL_DEVICE_PCI_BUS_INFO_KHR if device.has_extension("cl_khr_pci_bus_info") => {
+            Some(Info::bytes([
+                0, 0, 0, 0, BUS, 0, 0, 0, own, 0, 0, 0, 0, 0, 0, 0,
+            ]))
+        }
+        CL_DEVICE_PCI_BUS_ID_NV if device.has_extension("cl_nv_device_attribute_query") => {
+            Some(Info::uint(u32::from(BUS)))
+        }
+        _ => None,
+    }
+}
+
 fn since_2_0(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
     Some(match name {
         CL_DEVICE_IL_VERSION => Info::text(if device.settings.il { "SPIR-V_1.0" } else { "" }),
@@ -187,8 +210,8 @@ fn since_2_0(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
         | CL_DEVICE_PIPE_MAX_PACKET_SIZE
         | CL_DEVICE_PREFERRED_PLATFORM_ATOMIC_ALIGNMENT
         | CL_DEVICE_PREFERRED_GLOBAL_ATOMIC_ALIGNMENT
-        | CL_DEVICE_PREFERRED_LOCAL_ATOMIC_ALIGNMENT
-        | CL_DEVICE_MAX_NUM_SUB_GROUPS => Info::uint(0),
+        | CL_DEVICE_PREFERRED_LOCAL_ATOMIC_ALIGNMENT => Info::uint(0),
+        CL_DEVICE_MAX_NUM_SUB_GROUPS => Info::uint(device.settings.sub_groups),
         CL_DEVICE_SUB_GROUP_INDEPENDENT_FORWARD_PROGRESS => Info::bool(false),
         CL_DEVICE_MAX_GLOBAL_VARIABLE_SIZE | CL_DEVICE_GLOBAL_VARIABLE_PREFERRED_TOTAL_SIZE => {
             Info::size(0)

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 
 use cl_headers::types::*;
 
+use crate::arg;
 use crate::device::{Device, MAX_GROUP};
 use crate::error::{ClResult, Code, ensure, fail};
 use crate::info::{Info, reply};
@@ -13,8 +14,12 @@ use crate::kernel::{Kernel, local_memory};
 use crate::object::Object;
 use crate::program::Build;
 
+/// Work-items of a sub-group.
+const SUB_GROUP: usize = 32;
+
 pub(crate) mod api {
     #![allow(non_snake_case, reason = "OpenCL's names")]
+    #![allow(clippy::too_many_arguments, reason = "OpenCL's functions")]
     use super::*;
 
     pub(crate) unsafe fn clGetKernelInfo(
@@ -97,6 +102,41 @@ pub(crate) mod api {
             CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => Info::size(32),
             CL_KERNEL_PRIVATE_MEM_SIZE => Info::ulong(0),
             // CL_KERNEL_GLOBAL_WORK_SIZE is for custom devices and built-in kernels with a limit.
+            _ => return fail(CL_INVALID_VALUE),
+        };
+        // SAFETY: the application's memory.
+        unsafe { reply(answer, size, value, size_ret) }
+    }
+
+    pub(crate) unsafe fn clGetKernelSubGroupInfo(
+        kernel: cl_kernel,
+        device: cl_device_id,
+        name: cl_kernel_sub_group_info,
+        input_size: size_t,
+        input: *const c_void,
+        size: size_t,
+        value: *mut c_void,
+        size_ret: *mut size_t,
+    ) -> ClResult {
+        // SAFETY: the application's handle.
+        let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
+        // SAFETY: the application's handle.
+        let device = unsafe { Object::<Device>::borrow(device) }?;
+        ensure(kernel.built_for(device), CL_INVALID_DEVICE)?;
+        let most = device.settings.sub_groups as usize;
+        ensure(most > 0, CL_INVALID_OPERATION)?;
+        // SAFETY: the application's sizes.
+        let input = unsafe { arg::list(input_size / size_of::<size_t>(), input.cast::<size_t>()) };
+        let items: usize = input.iter().product();
+        let answer = match name {
+            CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE => Info::size(items.min(SUB_GROUP)),
+            CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE => Info::size(items.div_ceil(SUB_GROUP)),
+            CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT => {
+                let dimensions = size / size_of::<size_t>();
+                Info::sizes([items * SUB_GROUP, 1, 1].into_iter().take(dimensions))
+            }
+            CL_KERNEL_MAX_NUM_SUB_GROUPS => Info::size(most),
+            CL_KERNEL_COMPILE_NUM_SUB_GROUPS => Info::size(0),
             _ => return fail(CL_INVALID_VALUE),
         };
         // SAFETY: the application's memory.

@@ -30,6 +30,7 @@
 //! name = "Fake Device"
 //! kind = "gpu"          # "cpu", "accelerator"
 //! version = "3.0"       # "2.0", "1.2"
+//! compiler = true       # and linker
 //! images = false        # say that it has images (it makes none)
 //! il = false            # takes SPIR-V
 //! fp64 = true

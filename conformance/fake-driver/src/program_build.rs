@@ -10,6 +10,7 @@ use cl_headers::types::*;
 use crate::build::{self, Options};
 use crate::context::Context;
 use crate::device::Device;
+use crate::device_info;
 use crate::error::{ClResult, Code, ensure, fail};
 use crate::object::{Object, Ref};
 use crate::program::{Build, Origin, Program, devices_of};
@@ -66,7 +67,9 @@ fn build(
         let known = builds[place].object.clone();
         let outcome = match (&program.origin, known) {
             (Origin::Source(source), _) => {
-                build::compile(source, options, headers.unwrap_or_default(), kind)
+                let extensions = device_info::extensions(&program.devices[place]);
+                let options = options.on_device(extensions.iter().map(|(name, _)| *name));
+                build::compile(source, &options, headers.unwrap_or_default(), kind)
             }
             (Origin::Il(_, declarations), _) => build::compile(declarations, options, &[], kind),
             (_, Some(object)) => build::link(&[&*object], options),

@@ -131,12 +131,17 @@ pub(crate) mod api {
     ) -> ClResult<cl_command_queue> {
         // SAFETY: the application's list, ended by 0.
         let list = unsafe { arg::properties(properties) };
+        // SAFETY: the application's handle.
+        let own = unsafe { Object::<Device>::borrow(device) }?;
         let mut flags = 0;
         for pair in list.chunks_exact(2) {
             match u32::try_from(pair[0]) {
                 Ok(CL_QUEUE_PROPERTIES) => flags = pair[1],
                 // There are no queues on the device, so no size of one.
                 Ok(CL_QUEUE_SIZE) => return fail(CL_INVALID_QUEUE_PROPERTIES),
+                Ok(name)
+                    if u64::from(name) == CL_QUEUE_PRIORITY_KHR
+                        && own.has_extension("cl_khr_priority_hints") => {}
                 _ => return fail(CL_INVALID_VALUE),
             }
         }

@@ -1,4 +1,4 @@
-//! Shared virtual memory, pipes, sub-groups: what the driver does not have.
+//! Shared virtual memory, pipes: what the driver does not have.
 //!
 //! Invariant: every function here answers as OpenCL 3.0 (appendix on optional features) says for a
 //! device without the feature.
@@ -8,7 +8,6 @@ use std::ffi::c_void;
 use cl_headers::types::*;
 
 use crate::context::Context;
-use crate::device::Device;
 use crate::error::{ClResult, fail};
 use crate::kernel::Kernel;
 use crate::memory::Memory;
@@ -167,24 +166,5 @@ pub(crate) mod api {
         unsafe { Object::<Memory>::borrow(pipe) }?;
         // A live object, but no pipe.
         fail(CL_INVALID_MEM_OBJECT)
-    }
-
-    pub(crate) unsafe fn clGetKernelSubGroupInfo(
-        kernel: cl_kernel,
-        device: cl_device_id,
-        _name: cl_kernel_sub_group_info,
-        _input_size: size_t,
-        _input: *const c_void,
-        _size: size_t,
-        _value: *mut c_void,
-        _size_ret: *mut size_t,
-    ) -> ClResult {
-        // SAFETY: the application's handle.
-        unsafe { Object::<Kernel>::borrow(kernel) }?;
-        if !device.is_null() {
-            // SAFETY: the application's handle.
-            unsafe { Object::<Device>::borrow(device) }?;
-        }
-        fail(CL_INVALID_OPERATION)
     }
 }

@@ -1,6 +1,9 @@
 /* Program binaries: out, in, and wrong ones. */
 #include "../cltest.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static const char *const SOURCE = "kernel void answer(global int *x) { *x = 99; }\n";
 
 /* The binary of a program on the only device; the caller frees it. */
@@ -11,20 +14,6 @@ static unsigned char *binary_of(cl_program program, size_t *size)
     unsigned char *binary = malloc(*size);
     OK(clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL));
     return binary;
-}
-
-static int answer_of(cl_program program)
-{
-    int value = 0;
-    cl_mem buffer = buffer_of(4);
-    cl_kernel kernel = clCreateKernel(program, "answer", &err);
-    OK(err);
-    OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
-    launch(queue, kernel, 1);
-    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, &value, 0, NULL, NULL));
-    OK(clReleaseKernel(kernel));
-    OK(clReleaseMemObject(buffer));
-    return value;
 }
 
 CASE(binary_round_trip)
@@ -197,4 +186,71 @@ CASE(binary_of_compiled_object)
     OK(clReleaseProgram(part));
     OK(clReleaseProgram(again));
     OK(clReleaseProgram(linked));
+}
+
+/* Set in the environment of runs that follow each other: what to do with the file between them. */
+#define WRITE "CLTEST_WRITE_BINARY"
+#define READ "CLTEST_READ_BINARY"
+
+static void write_binary(const char *path)
+{
+    size_t size = 0;
+    cl_program program = program_from(SOURCE, "");
+    unsigned char *binary = binary_of(program, &size);
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL && fwrite(binary, 1, size, file) == size && fclose(file) == 0);
+    free(binary);
+    OK(clReleaseProgram(program));
+}
+
+/* What the program of the file's binary answers. */
+static int answer_of_file(const char *path)
+{
+    static unsigned char bytes[1 << 22];
+    FILE *file = fopen(path, "rb");
+    const size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    const unsigned char *binary = bytes;
+    cl_int status = 77;
+    cl_program program = clCreateProgramWithBinary(context, 1, &device, &size, &binary, &status, &err);
+    OK(err);
+    OK(status);
+    OK(clBuildProgram(program, 1, &device, NULL, NULL, NULL));
+    const int answer = answer_of(program);
+    OK(clReleaseProgram(program));
+    return answer;
+}
+
+/* Runs this case again, as a program of its own; how it ended. */
+static int run_again(const char *role, const char *path)
+{
+    int how = -1;
+    const pid_t run = fork();
+    if (run == 0) {
+        setenv(role, path, 1);
+        execl("/proc/self/exe", "binaries", "binary_in_a_later_run", (char *)NULL);
+        _exit(127);
+    }
+    CHECK(run > 0 && waitpid(run, &how, 0) == run);
+    return how;
+}
+
+BARE_CASE(binary_in_a_later_run)
+{
+    const char *written = getenv(WRITE), *read = getenv(READ);
+    if (written != NULL || read != NULL) {
+        cltest_open();
+        if (written != NULL)
+            write_binary(written);
+        else
+            EQUAL(answer_of_file(read), 99);
+        cltest_close();
+        return;
+    }
+    char path[] = "/tmp/cltest-binary-XXXXXX";
+    const int file = mkstemp(path);
+    CHECK(file >= 0 && close(file) == 0);
+    EQUAL(run_again(WRITE, path), 0);
+    EQUAL(run_again(READ, path), 0);
+    unlink(path);
 }

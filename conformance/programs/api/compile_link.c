@@ -22,20 +22,6 @@ static cl_program_binary_type type_of(cl_program program)
     return type;
 }
 
-static int answer_of(cl_program program)
-{
-    int value = 0;
-    cl_mem buffer = buffer_of(4);
-    cl_kernel kernel = clCreateKernel(program, "answer", &err);
-    OK(err);
-    OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
-    launch(queue, kernel, 1);
-    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, &value, 0, NULL, NULL));
-    OK(clReleaseKernel(kernel));
-    OK(clReleaseMemObject(buffer));
-    return value;
-}
-
 static const char *const MAIN = "int helper(int x);\n"
                                 "kernel void answer(global int *x) { *x = helper(20); }\n";
 static const char *const HELPER_SOURCE = "int helper(int x) { return 2 * x + 1; }\n";

@@ -192,3 +192,140 @@ CASE(device_extensions_agree)
         ++words;
     EQUAL(words == size / sizeof *list, 1);
 }
+
+static cl_uint divide(const cl_device_partition_property *way, cl_device_id *parts)
+{
+    cl_uint count = 0;
+    OK(clCreateSubDevices(device, way, 0, NULL, &count));
+    CHECK(count > 0 && count <= 256);
+    OK(clCreateSubDevices(device, way, count, parts, NULL));
+    return count;
+}
+
+static void need(cl_device_partition_property way)
+{
+    cl_device_partition_property kinds[16] = {0};
+    OK(clGetDeviceInfo(device, CL_DEVICE_PARTITION_PROPERTIES, sizeof kinds, kinds, NULL));
+    for (int i = 0; i < 16 && kinds[i] != 0; ++i)
+        if (kinds[i] == way)
+            return;
+    skip("the device cannot be divided so");
+}
+
+static void print_part(cl_device_id part)
+{
+    cl_device_id parent = NULL;
+    OK(clGetDeviceInfo(part, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL));
+    CHECK(parent == device);
+    cl_platform_id owner = NULL;
+    OK(clGetDeviceInfo(part, CL_DEVICE_PLATFORM, sizeof owner, &owner, NULL));
+    CHECK(owner == platform);
+    static const struct {
+        cl_device_info name;
+        const char *label;
+    } rows[] = {ROW(CL_DEVICE_TYPE), ROW(CL_DEVICE_MAX_COMPUTE_UNITS),
+                ROW(CL_DEVICE_PARTITION_TYPE), ROW(CL_DEVICE_PARTITION_PROPERTIES),
+                ROW(CL_DEVICE_PARTITION_MAX_SUB_DEVICES), ROW(CL_DEVICE_GLOBAL_MEM_SIZE),
+                ROW(CL_DEVICE_MAX_MEM_ALLOC_SIZE), ROW(CL_DEVICE_MAX_WORK_GROUP_SIZE),
+                ROW(CL_DEVICE_LOCAL_MEM_SIZE), ROW(CL_DEVICE_REFERENCE_COUNT)};
+    const cl_device_id root = device;
+    device = part;
+    print_string(CL_DEVICE_NAME, "name");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i)
+        print_bytes(rows[i].name, rows[i].label);
+    device = root;
+}
+
+CASE(device_parts_equally)
+{
+    const cl_device_partition_property way[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+    need(*way);
+    cl_device_id parts[256];
+    const cl_uint count = divide(way, parts);
+    CHECK(count == device_number(CL_DEVICE_MAX_COMPUTE_UNITS));
+    for (cl_uint i = 0; i < count; ++i) {
+        print_part(parts[i]);
+        EXPECT(clRetainDevice(parts[i]), CL_SUCCESS);
+        EXPECT(clReleaseDevice(parts[i]), CL_SUCCESS);
+        EXPECT(clReleaseDevice(parts[i]), CL_SUCCESS);
+    }
+}
+
+CASE(device_parts_by_counts)
+{
+    need(CL_DEVICE_PARTITION_BY_COUNTS);
+    const cl_device_partition_property whole = (cl_device_partition_property)
+        device_number(CL_DEVICE_MAX_COMPUTE_UNITS);
+    const cl_device_partition_property way[] = {CL_DEVICE_PARTITION_BY_COUNTS, whole,
+                                                CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+    const cl_device_partition_property more[] = {CL_DEVICE_PARTITION_BY_COUNTS, whole, 1,
+                                                 CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+    cl_device_id parts[256];
+    EQUAL(divide(way, parts), 1);
+    print_part(parts[0]);
+    EXPECT(clReleaseDevice(parts[0]), CL_SUCCESS);
+    EXPECT(clCreateSubDevices(device, more, 0, NULL, NULL), CL_INVALID_DEVICE_PARTITION_COUNT);
+}
+
+CASE(device_parts_refused)
+{
+    const cl_device_partition_property equally[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+    const cl_device_partition_property unknown[] = {0x999, 1, 0};
+    const cl_device_partition_property empty[] = {0};
+    need(*equally);
+    cl_device_id parts[256];
+    cl_uint count = 0;
+    EXPECT(clCreateSubDevices(device, unknown, 0, NULL, &count), CL_INVALID_VALUE);
+    EXPECT(clCreateSubDevices(device, empty, 0, NULL, &count), CL_INVALID_VALUE);
+    EXPECT(clCreateSubDevices(device, equally, 0, parts, &count), CL_INVALID_VALUE);
+    if (device_number(CL_DEVICE_MAX_COMPUTE_UNITS) > 1)
+        EXPECT(clCreateSubDevices(device, equally, 1, parts, &count), CL_INVALID_VALUE);
+    count = divide(equally, parts);
+    cl_device_id none;
+    EXPECT(clCreateSubDevices(parts[0], equally, 1, &none, NULL), CL_DEVICE_PARTITION_FAILED,
+           CL_INVALID_VALUE);
+    for (cl_uint i = 0; i < count; ++i)
+        OK(clReleaseDevice(parts[i]));
+}
+
+CASE(device_parts_compute)
+{
+    const cl_device_partition_property way[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+    need(*way);
+    cl_device_id parts[256];
+    const cl_uint count = divide(way, parts);
+    const char *source = "kernel void add(global int *x, int v) { x[get_global_id(0)] += v; }";
+    cl_context own = clCreateContext(NULL, count, parts, NULL, NULL, &err);
+    OK(err);
+    cl_program program = clCreateProgramWithSource(own, 1, &source, NULL, &err);
+    OK(err);
+    OK(clBuildProgram(program, 0, NULL, "", NULL, NULL));
+    cl_kernel kernel = clCreateKernel(program, "add", &err);
+    OK(err);
+    cl_int data[64] = {0};
+    cl_mem buffer = clCreateBuffer(own, CL_MEM_COPY_HOST_PTR, sizeof data, data, &err);
+    OK(err);
+    OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+    cl_int sum = 0;
+    for (cl_uint i = 0; i < count; ++i) {
+        const cl_int value = (cl_int)i + 1;
+        const size_t global = 64;
+        sum += value;
+        cl_command_queue part = clCreateCommandQueue(own, parts[i], 0, &err);
+        OK(err);
+        OK(clReleaseDevice(parts[i]));
+        OK(clSetKernelArg(kernel, 1, sizeof value, &value));
+        OK(clEnqueueNDRangeKernel(part, kernel, 1, NULL, &global, NULL, 0, NULL, NULL));
+        OK(clEnqueueReadBuffer(part, buffer, CL_TRUE, 0, sizeof data, data, 0, NULL, NULL));
+        cl_device_id its = NULL;
+        OK(clGetCommandQueueInfo(part, CL_QUEUE_DEVICE, sizeof its, &its, NULL));
+        CHECK(its == parts[i]);
+        OK(clReleaseCommandQueue(part));
+    }
+    CHECK(data[0] == sum && data[63] == sum);
+    fact("parts have computed on one buffer, each after the other");
+    OK(clReleaseMemObject(buffer));
+    OK(clReleaseKernel(kernel));
+    OK(clReleaseProgram(program));
+    OK(clReleaseContext(own));
+}

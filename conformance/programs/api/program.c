@@ -20,21 +20,6 @@ static cl_build_status build_status(cl_program program)
     return status;
 }
 
-/* What the built kernel "answer" writes. */
-static int answer_of(cl_program program)
-{
-    int value = 0;
-    cl_mem buffer = buffer_of(4);
-    cl_kernel kernel = clCreateKernel(program, "answer", &err);
-    OK(err);
-    OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
-    launch(queue, kernel, 1);
-    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, &value, 0, NULL, NULL));
-    OK(clReleaseKernel(kernel));
-    OK(clReleaseMemObject(buffer));
-    return value;
-}
-
 CASE(program_source_info)
 {
     const char *strings[3] = {"kernel void a", "(global int *x)XXXX", " { x[0] = 1; }"};
@@ -388,6 +373,20 @@ CASE(program_without_kernels)
     cl_program program = program_from("int f(int x) { return x; }\n", "");
     OK(clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof count, &count, NULL));
     EQUAL(count, 0);
+    OK(clReleaseProgram(program));
+}
+
+CASE(program_of_nothing)
+{
+    cl_program program = from("");
+    OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+    EQUAL(build_status(program), CL_BUILD_SUCCESS);
+    size_t kernels = 77;
+    OK(clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof kernels, &kernels, NULL));
+    EQUAL(kernels, 0);
+    OK(clReleaseProgram(program));
+    program = from("");
+    OK(clCompileProgram(program, 1, &device, "", 0, NULL, NULL, NULL, NULL));
     OK(clReleaseProgram(program));
 }
 

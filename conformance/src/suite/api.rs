@@ -21,15 +21,52 @@ const SKIPPED: Exit = Exit::Code(77);
 
 pub(super) fn cases(programs: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
     let mut cases = Vec::new();
-    for (group, path) in programs.with_prefix("api-")? {
-        for (name, spec) in listed(&path)? {
-            let path = path.clone();
-            cases.push(Case::new(format!("api/{group}/{name}"), move |sides| {
-                compare(sides, &path, &name, spec)
-            }));
-        }
+    for Listed {
+        group,
+        name,
+        spec,
+        path,
+    } in all(programs)?
+    {
+        cases.push(Case::new(format!("api/{group}/{name}"), move |sides| {
+            compare(sides, &path, &name, spec)
+        }));
     }
     Ok(cases)
+}
+
+/// A case of a program.
+pub(crate) struct Listed {
+    /// The program's name.
+    pub(crate) group: String,
+    /// The case's.
+    pub(crate) name: String,
+    /// Whether it is marked `spec`.
+    spec: bool,
+    /// The program.
+    pub(crate) path: PathBuf,
+}
+
+/// The cases of all programs.
+pub(crate) fn all(programs: &Programs) -> Result<Vec<Listed>, SetupError> {
+    let mut all = Vec::new();
+    for (group, path) in programs.with_prefix("api-")? {
+        all.extend(listed(&path)?.into_iter().map(|(name, spec)| Listed {
+            group: group.clone(),
+            name,
+            spec,
+            path: path.clone(),
+        }));
+    }
+    Ok(all)
+}
+
+/// What went wrong in a case's run; nothing when it did what it could.
+pub(crate) fn ran(run: &Finished) -> Result<(), String> {
+    match run.succeeded() || run.exit == SKIPPED {
+        true => Ok(()),
+        false => Err(complaint(run)),
+    }
 }
 
 /// A line that differs between equal devices of one native platform: PoCL adds the device's number to

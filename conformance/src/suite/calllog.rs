@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::case::{Case, Verdict, first_difference};
+use crate::places::fake_driver;
 use crate::programs::Programs;
-use crate::sides::{Launch, Side, Sides, fake_driver};
+use crate::sides::{Launch, Side, Sides};
 use crate::{SetupError, io_error};
 
 use line::Call;

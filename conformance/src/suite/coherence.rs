@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use crate::SetupError;
 use crate::case::{Case, Verdict, first_difference};
+use crate::places::fake_driver;
 use crate::programs::Programs;
-use crate::sides::{Launch, Side, Sides, fake_driver};
+use crate::sides::{Launch, Side, Sides};
 
 /// Nodes; natively there is one device.
 const NODES: usize = 3;

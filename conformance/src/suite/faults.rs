@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 
 use crate::SetupError;
 use crate::case::{Case, Verdict};
+use crate::places::fake_driver;
 use crate::programs::Programs;
-use crate::sides::{Sides, fake_driver};
+use crate::sides::Sides;
 
 use stage::Stage;
 

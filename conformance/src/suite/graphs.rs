@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use crate::SetupError;
 use crate::case::{Case, Verdict, first_difference};
+use crate::places::fake_driver;
 use crate::programs::Programs;
-use crate::sides::{Launch, Side, Sides, fake_driver};
+use crate::sides::{Launch, Side, Sides};
 
 /// Nodes, and devices natively.
 const NODES: usize = 3;

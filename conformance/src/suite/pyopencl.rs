@@ -13,9 +13,10 @@ use std::time::Duration;
 use crate::SetupError;
 use crate::case::{Case, Verdict};
 use crate::io_error;
+use crate::places::work_directory;
 use crate::process::{self, Finished};
 use crate::programs::Programs;
-use crate::sides::{Launch, Side, Sides, work_directory};
+use crate::sides::{Launch, Side, Sides};
 use crate::suite::on_path;
 
 const PYOPENCL: &str = "pyopencl==2025.2.7";
@@ -41,11 +42,7 @@ const FILES: [&str; 7] = [
 
 /// Tests that are skipped because our devices lack something: a part of the name, and
 /// what is lacking. A failure is never excused.
-const RIGHT: &[(&str, &str)] = &[
-    ("svm", "no shared virtual memory"),
-    ("test_enqueue_copy_array", "no images"),
-    ("image", "no images"),
-];
+const RIGHT: &[(&str, &str)] = &[("fine_grain_svm", "of one host's memory")];
 
 /// One file's tests on one side; the longest takes minutes on two cores.
 const LIMIT: Duration = Duration::from_secs(2400);

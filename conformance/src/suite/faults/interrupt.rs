@@ -9,8 +9,8 @@ use super::processes::{descendants_of, in_directory, until_gone, until_one_has};
 use super::stage::{PATIENCE, Stage};
 use super::{Wrong, ended};
 use crate::case::Verdict;
+use crate::places::tool;
 use crate::process::Exit;
-use crate::sides::tool;
 
 /// After this nothing may be left of tool, program, daemon and workers.
 const GONE: Duration = Duration::from_secs(5);

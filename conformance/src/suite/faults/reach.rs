@@ -50,7 +50,7 @@ pub(super) fn server_of_garbage(stage: &Stage) -> Result<Verdict, Wrong> {
 
 /// Alone, such a server leaves a program without devices; beside a good node, with that one's.
 fn absent(stage: &Stage, server: &str) -> Result<Verdict, Wrong> {
-    let node = Node::start(stage, FAKE)?;
+    let node = Node::start_on(stage, FAKE, None)?;
     let both = Way::to(server).and(node.address());
     let mut program = Running::program(stage, "steady", &both)?;
     program.until("round 0")?;
@@ -110,7 +110,7 @@ fn garbage(stage: &Stage, bytes: &[u8]) -> Result<Verdict, Wrong> {
 
 /// A frame of 4 GiB, as long as one can say it is, in a session that is open: its own end only.
 pub(super) fn length_in_a_session(stage: &Stage) -> Result<Verdict, Wrong> {
-    let mut node = Node::start(stage, FAKE)?;
+    let mut node = Node::start_on(stage, FAKE, None)?;
     let beside = Bystander::start(stage, &node)?;
     let relay = peers::relay_of_long_frames(node.address())?;
     let begin = Instant::now();
@@ -144,7 +144,7 @@ fn mismatch() -> String {
 }
 
 pub(super) fn version_in_a_call(stage: &Stage) -> Result<Verdict, Wrong> {
-    let node = Node::start(stage, FAKE)?;
+    let node = Node::start_on(stage, FAKE, None)?;
     let relay = peers::relay(node.address(), NOW[0], NEXT[0])?;
     let begin = Instant::now();
     let end = Running::program(stage, "enumerate", &Way::to(&relay))?.end(PATIENCE)?;
@@ -155,7 +155,7 @@ pub(super) fn version_in_a_call(stage: &Stage) -> Result<Verdict, Wrong> {
 }
 
 pub(super) fn version_in_a_preamble(stage: &Stage) -> Result<Verdict, Wrong> {
-    let mut node = Node::start(stage, FAKE)?;
+    let mut node = Node::start_on(stage, FAKE, None)?;
     let relay = peers::relay(node.address(), NOW[1], NEXT[1])?;
     let begin = Instant::now();
     let end = Running::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;

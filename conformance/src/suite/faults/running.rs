@@ -123,11 +123,7 @@ impl Running {
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")
             .current_dir(&place);
-        if way.grpc {
-            let mut text = String::new();
-            for server in &way.servers {
-                text += &format!("[[server]]\naddress = \"{server}\"\ncarrier = \"grpc\"\n");
-            }
+        if let Some(text) = way.settings()? {
             let file = place.join("servers.toml");
             fs::write(&file, text)?;
             command.env("CAUSEWAY_CONFIG", file);

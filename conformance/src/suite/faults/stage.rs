@@ -21,9 +21,12 @@ use super::processes::{self, Process};
 use super::running::Running;
 use crate::SetupError;
 use crate::daemon::BUILD_CACHE;
+use crate::managed::Cluster;
+use crate::options::Carrier;
+use crate::places::{fake_driver, tool, vendors_of};
 use crate::process::exit_of;
 use crate::programs::Programs;
-use crate::sides::{STEADY, Sides, fake_driver, tool, vendors_of};
+use crate::sides::{STEADY, Sides};
 
 /// How long anything that must happen may take on a busy machine; what a fault may cost is checked
 /// apart.
@@ -31,6 +34,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often something is looked at that cannot be waited for.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
+
+/// How a managed node's device is offered.
+const SHARES: &str = "[[shares]]\ndevice = \"0.0\"\ncount = 4\n";
 
 /// The files that cases need.
 pub(super) struct Stage {
@@ -44,6 +50,7 @@ pub(super) struct Stage {
     /// All of them.
     pub(super) programs: Programs,
     directory: PathBuf,
+    manager: Option<PathBuf>,
 }
 
 /// What a node's OpenCL is.
@@ -71,6 +78,7 @@ impl Stage {
             loader: programs.path("faults_dlclose")?,
             programs: programs.clone(),
             directory,
+            manager: parts.manager,
         }))
     }
 
@@ -117,7 +125,9 @@ impl Stage {
 pub(super) struct Way<'n> {
     /// `host:port`, in order.
     pub(super) servers: Vec<String>,
-    pub(super) grpc: bool,
+    /// By a lease of the manager's instead.
+    cluster: Option<&'n Cluster>,
+    grpc: bool,
     /// Where the program runs; `None` for this machine itself.
     pub(super) host: Option<&'n Host>,
 }
@@ -127,9 +137,26 @@ impl<'n> Way<'n> {
     pub(super) fn to(address: &str) -> Self {
         Self {
             servers: vec![address.to_owned()],
+            cluster: None,
             grpc: false,
             host: None,
         }
+    }
+
+    /// What a program's `servers.toml` has to say, if it needs one.
+    pub(super) fn settings(&self) -> Result<Option<String>, Wrong> {
+        let carrier = match self.grpc {
+            true => Carrier::Grpc,
+            false => Carrier::Direct,
+        };
+        if let Some(cluster) = self.cluster {
+            return Ok(Some(cluster.settings_of(1, carrier, 1)?));
+        }
+        let server = |address| {
+            let carrier = carrier.name();
+            format!("[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n")
+        };
+        Ok(self.grpc.then(|| self.servers.iter().map(server).collect()))
     }
 
     /// And to another.
@@ -161,19 +188,31 @@ pub(super) struct Node {
     child: Child,
     address: String,
     log: PathBuf,
+    /// Who gives its devices out.
+    cluster: Option<Cluster>,
 }
 
 impl Node {
-    /// Starts one on a free port of loopback.
+    /// Starts one on a free port of loopback; with `--managed`, one that a manager of its own gives out.
     pub(super) fn start(stage: &Stage, driver: Driver) -> Result<Self, Wrong> {
-        Self::start_on(stage, driver, None)
+        let cluster = stage.manager.as_deref().map(Cluster::start).transpose();
+        Self::start_in(stage, driver, None, cluster?)
     }
 
-    /// Starts one on a free port of a host's address, or of loopback.
+    /// Starts one on a free port of a host's address, or of loopback, that whoever reaches it may use.
     pub(super) fn start_on(
         stage: &Stage,
         driver: Driver,
         host: Option<&Host>,
+    ) -> Result<Self, Wrong> {
+        Self::start_in(stage, driver, host, None)
+    }
+
+    fn start_in(
+        stage: &Stage,
+        driver: Driver,
+        host: Option<&Host>,
+        cluster: Option<Cluster>,
     ) -> Result<Self, Wrong> {
         let place = stage.place()?;
         let log = place.join("causewayd.log");
@@ -182,6 +221,14 @@ impl Node {
         command.args(["--listen", &format!("{address}:0"), "--spare-workers", "0"]);
         if host.is_some() {
             command.arg("--insecure");
+        }
+        if let Some(cluster) = &cluster {
+            // Programs beside each other share its device.
+            let shares = place.join("daemon.toml");
+            fs::write(&shares, SHARES)?;
+            let (arguments, (name, value)) = cluster.of_node(1);
+            command.args(arguments).env(name, value);
+            command.arg("--config").arg(shares);
         }
         match driver {
             Driver::Native => command.env("OCL_ICD_VENDORS", stage.pocl_vendors.join("")),
@@ -210,6 +257,7 @@ impl Node {
                     child,
                     address,
                     log,
+                    cluster,
                 });
             }
         }
@@ -225,8 +273,11 @@ impl Node {
     }
 
     /// The way to it.
-    pub(super) fn way(&self) -> Way<'static> {
-        Way::to(&self.address)
+    pub(super) fn way(&self) -> Way<'_> {
+        Way {
+            cluster: self.cluster.as_ref(),
+            ..Way::to(&self.address)
+        }
     }
 
     /// Its workers.

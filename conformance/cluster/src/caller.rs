@@ -1,0 +1,355 @@
+//! Somebody who asks the manager: one connection for each question, so that a manager that was started anew is
+//! no matter.
+//!
+//! Invariant: each question ends within [`PATIENCE`].
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::manager::admin_client::AdminClient;
+use causeway_proto::manager::leases_client::LeasesClient;
+use causeway_proto::manager::{
+    CreateTokenRequest, DeleteUserRequest, Granted, LeaseInfo, LeaseState, ListLeasesRequest,
+    ListNodesRequest, ListQueueRequest, NodeInfo, QueueList, ReleaseLease, RequestDevices,
+    RevokeLeaseRequest, RevokeTokenRequest, User, progress,
+};
+use causeway_proto::version::WireVersion;
+use causeway_security::{ClientTls, secure};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+
+use crate::PATIENCE;
+
+/// The manager was not reached, or says no.
+#[derive(Debug, thiserror::Error)]
+#[error("the device manager: {0}")]
+pub struct Refused(pub String);
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Refused {
+        Refused(format!("{:?}: {}", status.code(), status.message()))
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Caller {
+    runtime: Arc<Runtime>,
+    address: SocketAddr,
+    ca: PathBuf,
+    token: String,
+    token_id: String,
+}
+
+/// Of a request that waits: what comes of it.
+pub struct Waiting {
+    runtime: Arc<Runtime>,
+    steps: Streaming<causeway_proto::manager::Progress>,
+}
+
+impl Caller {
+    pub(crate) fn new(
+        runtime: Arc<Runtime>,
+        address: SocketAddr,
+        ca: &Path,
+        token: &str,
+    ) -> Caller {
+        Caller {
+            runtime,
+            address,
+            ca: ca.to_owned(),
+            token: token.to_owned(),
+            token_id: String::new(),
+        }
+    }
+
+    /// What it shows to be known.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// The name of that, by which it is revoked; empty for the first administrator.
+    #[must_use]
+    pub fn token_id(&self) -> &str {
+        &self.token_id
+    }
+
+    /// A user, or a node, as it is known by a new token.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn put_user(&self, name: &str, node: bool) -> Result<Caller, Refused> {
+        let user = User {
+            name: name.to_owned(),
+            node,
+            ..User::default()
+        };
+        self.ask(async |channel| {
+            let mut admin = AdminClient::new(channel);
+            admin.put_user(self.says(user)).await
+        })?;
+        self.another_token(name, Duration::ZERO)
+    }
+
+    /// A user as he is known by another token, which counts for so long; zero: until it is revoked.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn another_token(&self, user: &str, lifetime: Duration) -> Result<Caller, Refused> {
+        let token = CreateTokenRequest {
+            user: user.to_owned(),
+            lifetime_ms: milliseconds(lifetime),
+            ..CreateTokenRequest::default()
+        };
+        let made = self.ask(async |channel| {
+            let mut admin = AdminClient::new(channel);
+            admin.create_token(self.says(token)).await
+        })?;
+        Ok(Caller {
+            token: made.token,
+            token_id: made.token_id,
+            ..self.clone()
+        })
+    }
+
+    /// A user is no more.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn delete_user(&self, name: &str) -> Result<(), Refused> {
+        let name = name.to_owned();
+        let request = DeleteUserRequest { name };
+        self.ask(async |channel| {
+            let mut admin = AdminClient::new(channel);
+            admin.delete_user(self.says(request)).await
+        })?;
+        Ok(())
+    }
+
+    /// A token counts no more.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn revoke_token(&self, token_id: &str) -> Result<(), Refused> {
+        let token_id = token_id.to_owned();
+        self.ask(async |channel| {
+            let mut admin = AdminClient::new(channel);
+            admin
+                .revoke_token(self.says(RevokeTokenRequest { token_id }))
+                .await
+        })?;
+        Ok(())
+    }
+
+    /// The nodes.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn nodes(&self) -> Result<Vec<NodeInfo>, Refused> {
+        let list = self.ask(async |channel| {
+            let mut admin = AdminClient::new(channel);
+            admin.list_nodes(self.says(ListNodesRequest {})).await
+        })?;
+        Ok(list.nodes)
+    }
+
+    /// The leases that it may see.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn leases(&self) -> Result<Vec<LeaseInfo>, Refused> {
+        let list = self.ask(async |channel| {
+            let mut leases = LeasesClient::new(channel);
+            leases.list_leases(self.says(ListLeasesRequest {})).await
+        })?;
+        Ok(list.leases)
+    }
+
+    /// How these stand.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn states(&self) -> Result<Vec<LeaseState>, Refused> {
+        Ok(self.leases()?.iter().map(LeaseInfo::state).collect())
+    }
+
+    /// The requests that wait.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn queue(&self) -> Result<QueueList, Refused> {
+        self.ask(async |channel| {
+            let mut leases = LeasesClient::new(channel);
+            leases.list_queue(self.says(ListQueueRequest {})).await
+        })
+    }
+
+    /// An administrator ends a lease.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn revoke(&self, lease: &LeaseInfo, reason: &str) -> Result<(), Refused> {
+        let request = RevokeLeaseRequest {
+            lease_id: lease.lease_id.clone(),
+            reason: reason.to_owned(),
+        };
+        self.ask(async |channel| {
+            let mut admin = AdminClient::new(channel);
+            admin.revoke_lease(self.says(request)).await
+        })?;
+        Ok(())
+    }
+
+    /// Its user gives a lease back.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn release(&self, lease: &Granted) -> Result<(), Refused> {
+        let lease_id = lease.lease_id.clone();
+        self.ask(async |channel| {
+            let mut leases = LeasesClient::new(channel);
+            leases.release(self.says(ReleaseLease { lease_id })).await
+        })?;
+        Ok(())
+    }
+
+    /// Devices at once, or why not.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn lease(&self, request: &str) -> Result<Granted, Refused> {
+        self.request(request, Duration::ZERO, false)?.granted()
+    }
+
+    /// Devices when they are free.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn wait_for(&self, request: &str) -> Result<Waiting, Refused> {
+        self.wait_for_so_long(request, Duration::ZERO)
+    }
+
+    /// The same for so long at most; zero for as long as the policy lets.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn wait_for_so_long(&self, request: &str, limit: Duration) -> Result<Waiting, Refused> {
+        self.request(request, limit, true)
+    }
+
+    fn request(&self, request: &str, limit: Duration, wait: bool) -> Result<Waiting, Refused> {
+        let request = RequestDevices {
+            wire_version: WireVersion::CURRENT.number().into(),
+            request: request.to_owned(),
+            time_limit_ms: milliseconds(limit),
+            wait,
+            ..RequestDevices::default()
+        };
+        let steps = self.ask(async |channel| {
+            let mut leases = LeasesClient::new(channel);
+            leases.request(self.says(request)).await
+        })?;
+        Ok(Waiting {
+            runtime: self.runtime.clone(),
+            steps,
+        })
+    }
+
+    fn says<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Ok(value) = format!("Bearer {}", self.token).parse() {
+            request.metadata_mut().insert("authorization", value);
+        }
+        request
+    }
+
+    fn ask<T>(
+        &self,
+        question: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, Status>,
+    ) -> Result<T, Refused> {
+        let asked = async {
+            let channel = self.connect().await?;
+            Ok(question(channel).await?.into_inner())
+        };
+        self.runtime.block_on(async {
+            let asked = tokio::time::timeout(PATIENCE, asked).await;
+            asked.map_err(|_| Refused(format!("silent for {PATIENCE:?}")))?
+        })
+    }
+
+    /// A connection with TLS.
+    async fn connect(&self) -> Result<Channel, Refused> {
+        let no = |error: &dyn std::fmt::Display| Refused(error.to_string());
+        let tls = ClientTls::load(&self.ca, None).map_err(|error| no(&error))?;
+        let socket = TcpStream::connect(self.address)
+            .await
+            .map_err(|error| no(&error))?;
+        let handshake = tls
+            .handshake(&self.address.ip().to_string())
+            .map_err(|error| no(&error))?;
+        let secured = secure(handshake, socket, &[])
+            .await
+            .map_err(|error| no(&error))?;
+        let mut once = Some(TokioIo::new(secured));
+        let connector = tower::service_fn(move |_| {
+            let stream = once.take();
+            let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+            std::future::ready(stream.ok_or_else(gone))
+        });
+        let endpoint = Endpoint::from_static("http://manager");
+        endpoint
+            .connect_with_connector(connector)
+            .await
+            .map_err(|error| no(&error))
+    }
+}
+
+fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Waiting {
+    /// Its place in the queue, from 1, when it has one.
+    ///
+    /// # Errors
+    /// [`Refused`]: it has none, and never will.
+    pub fn position(&mut self) -> Result<u32, Refused> {
+        match self.next()? {
+            progress::Step::Position(at) => Ok(at.position),
+            other => Err(Refused(format!("{other:?}"))),
+        }
+    }
+
+    /// What it is given.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn granted(mut self) -> Result<Granted, Refused> {
+        loop {
+            match self.next()? {
+                progress::Step::Position(_) => {}
+                progress::Step::Granted(granted) => return Ok(granted),
+                progress::Step::Refused(refused) => return Err(Refused(refused.reason)),
+                progress::Step::Ended(ended) => return Err(Refused(ended.reason)),
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<progress::Step, Refused> {
+        let Waiting { runtime, steps } = self;
+        // A timer belongs to the runtime that it is made in.
+        let message = runtime.block_on(async {
+            let message = tokio::time::timeout(PATIENCE, steps.message());
+            message.await
+        });
+        let message = message.map_err(|_| Refused(format!("no news for {PATIENCE:?}")))??;
+        let step = message.and_then(|progress| progress.step);
+        step.ok_or_else(|| Refused("it says no more".to_owned()))
+    }
+}

@@ -1,0 +1,146 @@
+//! What has a fixed length: preamble, greeting, bulk header, frame; and compressed chunks behind a header.
+
+use causeway_lane::{Buffer, Packer, Stream, Unpacker};
+use causeway_proto::bulk::{self, Header};
+use causeway_proto::frame;
+use causeway_proto::id::{EventId, SessionId};
+use causeway_proto::limits::BULK_CHUNK;
+use causeway_proto::preamble::{Greeting, Preamble, Purpose, Verdict};
+
+use super::{Form, Target};
+
+// The first N bytes, filled up with zeros.
+fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(0))
+}
+
+pub(super) fn targets() -> Vec<Target> {
+    vec![preamble(), greeting(), header(), frame_prefix(), chunk()]
+}
+
+fn preamble() -> Target {
+    let purposes = [
+        Purpose::Commands,
+        Purpose::CommandsGrpc,
+        Purpose::Bulk,
+        Purpose::Pulse,
+        Purpose::Peer,
+        Purpose::SharedBulk,
+    ];
+    let valid = purposes.map(|purpose| {
+        let preamble = Preamble {
+            purpose,
+            lane: 3,
+            session: SessionId([9; 16]),
+            link: 5,
+        };
+        preamble.encode().to_vec()
+    });
+    Target::new("preamble", Form::Bytes, valid.to_vec(), |bytes| {
+        let bytes = first(bytes);
+        let Ok(preamble) = Preamble::decode(&bytes) else {
+            return false;
+        };
+        assert_eq!(preamble.encode(), bytes);
+        true
+    })
+}
+
+fn greeting() -> Target {
+    let valid = vec![
+        Greeting::welcome().encode().to_vec(),
+        Greeting::refusal(Verdict::TooMany).encode().to_vec(),
+    ];
+    Target::new("greeting", Form::Bytes, valid, |bytes| {
+        let Ok(greeting) = Greeting::decode(&first(bytes)) else {
+            return false;
+        };
+        assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
+        true
+    })
+}
+
+fn header() -> Target {
+    let data = Header {
+        kind: bulk::Kind::Data,
+        transfer: EventId(7),
+        offset: 9,
+        length: 4096,
+    };
+    let valid = vec![
+        data.encode().to_vec(),
+        data.encode_packed(Some(100)).to_vec(),
+        Header::event(EventId(1), -5).encode().to_vec(),
+        Header::cancel(EventId(1), -5).encode().to_vec(),
+        Header::pace(1 << 30).encode().to_vec(),
+        Header::compress().encode().to_vec(),
+    ];
+    Target::new("bulk header", Form::Bytes, valid, |bytes| {
+        let bytes = first(bytes);
+        let plain = Header::decode(&bytes);
+        let Ok((header, packed)) = Header::decode_packed(&bytes) else {
+            assert!(plain.is_err());
+            return false;
+        };
+        assert_eq!(plain.is_ok(), packed.is_none());
+        assert!(
+            header.length as usize <= BULK_CHUNK
+                && packed.is_none_or(|packed| packed < header.length)
+        );
+        let again = header.encode_packed(packed);
+        assert_eq!(Header::decode_packed(&again), Ok((header, packed)));
+        true
+    })
+}
+
+fn frame_prefix() -> Target {
+    let valid = vec![
+        vec![0; 4],
+        frame::prefix(1 << 20).map_or_else(|_| Vec::new(), |of| of.to_vec()),
+    ];
+    Target::new("frame", Form::Bytes, valid, |bytes| {
+        let bytes = first(bytes);
+        let Ok(length) = frame::length(bytes) else {
+            return false;
+        };
+        assert_eq!(frame::prefix(length), Ok(bytes));
+        true
+    })
+    .weighing(5)
+}
+
+fn chunk() -> Target {
+    let plain: Vec<u8> = (0..20_000u32).map(|i| (i / 100) as u8).collect();
+    let wire = Stream::Buffer(Buffer::default());
+    let header = Header {
+        kind: bulk::Kind::Data,
+        transfer: EventId(1),
+        offset: 0,
+        length: plain.len() as u32,
+    };
+    let packed = Packer::default().send(
+        &wire,
+        |packed| header.encode_packed(packed),
+        |mut raw| std::io::Write::write_all(&mut raw, &plain),
+    );
+    let mut valid = Vec::new();
+    packed.expect("memory takes bytes");
+    std::io::Read::read_to_end(&mut &wire, &mut valid).expect("memory gives bytes");
+    let mut unpacker = Unpacker::default();
+    Target::new("compressed chunk", Form::Bytes, vec![valid], move |bytes| {
+        let Ok((header, Some(packed))) = Header::decode_packed(&first(bytes)) else {
+            return false;
+        };
+        let stream = Stream::Buffer(Buffer::default());
+        let rest = bytes.get(bulk::HEADER..).unwrap_or_default();
+        std::io::Write::write_all(&mut &stream, rest).expect("memory takes bytes");
+        let Ok(mut raw) = unpacker.receive(&stream, packed, header.length) else {
+            return false;
+        };
+        let length = std::io::copy(&mut raw, &mut std::io::sink()).expect("memory gives bytes");
+        assert_eq!(length, u64::from(header.length));
+        true
+    })
+    .holding(4 * BULK_CHUNK)
+    .weighing(5)
+}

@@ -1,0 +1,155 @@
+//! The table, and what is missing in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::refused::{self, Refused};
+use super::specification::ERRORS;
+use super::{Seen, unseen};
+
+/// A function of the API.
+struct Function {
+    name: &'static str,
+    /// Of which version or extension.
+    origin: &'static str,
+}
+
+macro_rules! functions {
+    ($($slot:literal $origin:ident($($of:tt)*) $node:ident null($($null:tt)*) fails($how:ident)
+       fn $name:ident($($parameter:ident: $ty:ty),*) -> $ret:ty;)*) => {
+        &[$(Function { name: stringify!($name), origin: stringify!($($of)*) }),*]
+    };
+}
+
+const CORE: &[Function] = cl_headers::for_each_entry_point!(functions);
+
+/// Functions that are found by name only.
+const BY_NAME: &[Function] = &[
+    Function {
+        name: "clConnectServerWWU",
+        origin: "\"cl_wwu_server\"",
+    },
+    Function {
+        name: "clDisconnectServerWWU",
+        origin: "\"cl_wwu_server\"",
+    },
+    Function {
+        name: "clGetServerInfoWWU",
+        origin: "\"cl_wwu_server\"",
+    },
+];
+
+/// What one function answered: the cases by code.
+type Answers<'a> = BTreeMap<&'a str, &'a BTreeSet<String>>;
+
+/// Prints a row for each function; whether none is missing anything.
+pub(super) fn print(seen: &Seen) -> bool {
+    let mut missing = Vec::new();
+    println!("\n| function | of | state | codes seen (cases) |\n|---|---|---|---|");
+    for function in CORE.iter().chain(BY_NAME) {
+        let answers: Answers<'_> = seen
+            .iter()
+            .filter(|((name, _), _)| name == function.name)
+            .map(|((_, code), cases)| (code.as_str(), cases))
+            .collect();
+        let lacks = lacks(function, &answers);
+        let codes: Vec<String> = answers
+            .iter()
+            .map(|(code, cases)| format!("{} ({})", code.trim_start_matches("CL_"), cases.len()))
+            .collect();
+        let state = match refusal(function) {
+            Some(refused) => format!("refused: {}", refused.why),
+            None if lacks.is_empty() => "tested".to_owned(),
+            None => format!("**lacks {}**", lacks.join(", ")),
+        };
+        let origin = function.origin.trim_matches('"');
+        println!(
+            "| {} | {origin} | {state} | {} |",
+            function.name,
+            codes.join(", ")
+        );
+        missing.extend(lacks.into_iter().map(|what| (function.name, what)));
+    }
+    println!("\ncodes that no case sees, and why:");
+    for (function, code, why) in unseen::REASONS {
+        println!("- {function}: {code}: {why}");
+    }
+    println!(
+        "\n{} functions, {} missing answers",
+        CORE.len() + BY_NAME.len(),
+        missing.len()
+    );
+    for (function, what) in &missing {
+        println!("missing: {function}: {what}");
+    }
+    missing.is_empty()
+}
+
+fn refusal(function: &Function) -> Option<&'static Refused> {
+    let origin = function.origin.trim_matches('"');
+    let mut all = refused::ALL.iter();
+    all.find(|refused| refused.what == function.name || refused.what == origin)
+}
+
+/// The answers that no case has seen and no reason excuses; of what is refused, any but the refusal.
+fn lacks(function: &Function, answers: &Answers<'_>) -> Vec<String> {
+    let has = |code: &str| answers.contains_key(format!("CL_{code}").as_str());
+    if let Some(refused) = refusal(function) {
+        let other = answers.contains_key("CL_SUCCESS");
+        let refusing = has(refused.code);
+        return match (other, refusing) {
+            (true, _) => vec!["a refusal: it worked".to_owned()],
+            (false, false) => vec![refused.code.to_owned()],
+            (false, true) => Vec::new(),
+        };
+    }
+    let expected = ERRORS.iter().find(|(name, _)| *name == function.name);
+    let codes = expected.map_or(&[][..], |(_, codes)| codes);
+    let mut lacks: Vec<String> = codes
+        .iter()
+        .filter(|code| !has(code) && unseen::reason(function.name, code).is_none())
+        .map(ToString::to_string)
+        .collect();
+    if !has("SUCCESS") && unseen::reason(function.name, "SUCCESS").is_none() {
+        lacks.insert(0, "SUCCESS".to_owned());
+    }
+    lacks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_specification_is_a_function() {
+        for (name, codes) in ERRORS {
+            assert!(CORE.iter().any(|function| function.name == *name), "{name}");
+            assert!(!codes.is_empty(), "{name}");
+        }
+        for refused in refused::ALL {
+            let is_it = |function: &Function| {
+                function.name == refused.what || function.origin.trim_matches('"') == refused.what
+            };
+            assert!(CORE.iter().any(is_it), "{}", refused.what);
+        }
+    }
+
+    #[test]
+    fn what_is_neither_tested_nor_refused_is_missing() {
+        let cases = BTreeSet::from(["a/b".to_owned()]);
+        let flush = CORE
+            .iter()
+            .find(|function| function.name == "clFlush")
+            .unwrap();
+        let both = Answers::from([("CL_SUCCESS", &cases), ("CL_INVALID_COMMAND_QUEUE", &cases)]);
+        assert!(lacks(flush, &both).is_empty());
+        let one = Answers::from([("CL_SUCCESS", &cases)]);
+        assert_eq!(lacks(flush, &one), ["INVALID_COMMAND_QUEUE"]);
+        assert_eq!(lacks(flush, &Answers::new()).len(), 2);
+        let refused = CORE
+            .iter()
+            .find(|function| function.name == "clEnqueueNativeKernel")
+            .unwrap();
+        assert!(lacks(refused, &Answers::from([("CL_INVALID_OPERATION", &cases)])).is_empty());
+        assert_eq!(lacks(refused, &one), ["a refusal: it worked"]);
+    }
+}

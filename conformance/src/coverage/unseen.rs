@@ -1,0 +1,86 @@
+//! Codes of the specification that no case can see, each with its reason.
+
+/// A function (or `*`: every one), a code without its `CL_`, and why.
+pub(super) const REASONS: &[(&str, &str, &str)] = &[
+    (
+        "*",
+        "INVALID_PLATFORM",
+        "the loader finds the driver by the platform, so another one's handle never reaches it",
+    ),
+    (
+        "*",
+        "DEVICE_NOT_AVAILABLE",
+        "a lost node's: the suite `faults` and the library's own tests have it",
+    ),
+    (
+        "*",
+        "COMPILER_NOT_AVAILABLE",
+        "of devices without a compiler: the library's own test poor_device",
+    ),
+    (
+        "*",
+        "LINKER_NOT_AVAILABLE",
+        "of devices without a linker: the library's own test poor_device",
+    ),
+    (
+        "clCreateKernel",
+        "INVALID_KERNEL_DEFINITION",
+        "a kernel that differs from device to device: a program has one source here",
+    ),
+    (
+        "clBuildProgram",
+        "INVALID_BINARY",
+        "a binary that is none is refused by clCreateProgramWithBinary already",
+    ),
+    (
+        "clEnqueueNDRangeKernel",
+        "INVALID_PROGRAM_EXECUTABLE",
+        "a program that is built for other devices of its context: of several nodes, the library's own test distributed_kernels",
+    ),
+    (
+        "clEnqueueNDRangeKernel",
+        "INVALID_GLOBAL_WORK_SIZE",
+        "a size beyond the device's address bits, which 64 are enough for; zero is legal since 2.1",
+    ),
+    (
+        "clEnqueueNDRangeKernel",
+        "INVALID_WORK_ITEM_SIZE",
+        "where one dimension may be as large as the whole group, its size is refused first",
+    ),
+    ("clCreateSampler", "INVALID_OPERATION", NO_IMAGES),
+    (
+        "clCreateSamplerWithProperties",
+        "INVALID_OPERATION",
+        NO_IMAGES,
+    ),
+    ("clEnqueueSVMFree", "INVALID_OPERATION", NO_SVM),
+    ("clEnqueueSVMMemcpy", "INVALID_OPERATION", NO_SVM),
+    ("clEnqueueSVMMemFill", "INVALID_OPERATION", NO_SVM),
+    ("clEnqueueSVMMap", "INVALID_OPERATION", NO_SVM),
+    ("clEnqueueSVMUnmap", "INVALID_OPERATION", NO_SVM),
+    ("clEnqueueSVMMigrateMem", "INVALID_OPERATION", NO_SVM),
+    ("clSetKernelArgSVMPointer", "INVALID_OPERATION", NO_SVM),
+    ("clGetDeviceAndHostTimer", "INVALID_OPERATION", TIMER),
+    ("clGetHostTimer", "INVALID_OPERATION", TIMER),
+    (
+        "clCreateCommandQueue",
+        "INVALID_QUEUE_PROPERTIES",
+        "of devices without out-of-order queues: the library's own test poor_device",
+    ),
+    ("clConnectServerWWU", "SUCCESS", SERVERS),
+    ("clDisconnectServerWWU", "SUCCESS", SERVERS),
+    ("clGetServerInfoWWU", "SUCCESS", SERVERS),
+];
+
+const NO_IMAGES: &str = "of contexts without images: the fake driver's, in the library's own tests";
+const NO_SVM: &str = "of devices without shared virtual memory, and contexts of several nodes: the library's own test distributed_svm";
+const TIMER: &str = "of platforms without a timer, which Causeway's is not";
+const SERVERS: &str = "no native driver has it: the library's own test server_connection";
+
+/// Why no case sees the code.
+pub(super) fn reason(function: &str, code: &str) -> Option<&'static str> {
+    let row = REASONS
+        .iter()
+        .find(|(of, what, _)| (*of == function || *of == "*") && *what == code);
+    row.map(|(_, _, why)| *why)
+}

@@ -1,0 +1,124 @@
+//! Programs of Debian's archive, each driven by a script of `programs/debian`: what they print, natively and through
+//! Causeway.
+//!
+//! A script names its package and its kind in its head. Invariant: a program that launched no kernel through Causeway
+//! has proven nothing, and fails.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::case::{Case, Verdict, first_difference};
+use crate::coverage::{self, calls};
+use crate::process::Finished;
+use crate::programs::Programs;
+use crate::sides::{Launch, Side, Sides};
+use crate::{SetupError, io_error};
+
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/debian");
+const LIMIT: Duration = Duration::from_secs(300);
+/// Debian's, which has Debian's modules, whichever else there is.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// What a script says in its head.
+struct Script {
+    path: PathBuf,
+    name: String,
+    package: String,
+}
+
+pub(super) fn cases(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
+    let listed = fs::read_dir(SCRIPTS).map_err(io_error(format!("no scripts in {SCRIPTS}")))?;
+    let mut scripts: Vec<Script> = listed
+        .flatten()
+        .filter_map(|of| script(of.path()))
+        .collect();
+    scripts.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(scripts.into_iter().map(case).collect())
+}
+
+fn script(path: PathBuf) -> Option<Script> {
+    let text = fs::read_to_string(&path).ok()?;
+    let package = text
+        .lines()
+        .find_map(|line| line.strip_prefix("# package: "))?;
+    Some(Script {
+        name: path.file_stem()?.to_string_lossy().into_owned(),
+        package: package.to_owned(),
+        path,
+    })
+}
+
+fn case(script: Script) -> Case {
+    let title = format!("debian/{}", script.name);
+    if !is_installed(&script.package) {
+        let package = script.package;
+        return Case::skipped(title, format!("apt-get install {package}"));
+    }
+    Case::new(title, move |sides| compare(sides, &script.path))
+}
+
+fn compare(sides: &Sides, script: &Path) -> Result<Verdict, SetupError> {
+    let run = |side, log: Option<(&str, &str)>| -> Result<Finished, SetupError> {
+        let launch = match script.extension().is_some_and(|of| of == "py") {
+            // Without its own folder among the modules.
+            true => Launch::new(PYTHON).args(["-P"]),
+            false => Launch::new("sh").args(["-e"]),
+        };
+        let launch = launch
+            .args([script.to_string_lossy()])
+            .directory(sides.fresh_directory()?)
+            .limit(LIMIT);
+        let launch = match log {
+            Some((name, value)) => launch.env(name, value),
+            None => launch,
+        };
+        sides.run(side, &launch)
+    };
+    let native = run(Side::Native, None)?;
+    let causeway = run(Side::Causeway, Some(coverage::LOG))?;
+    if !native.succeeded() || native.stdout.is_empty() {
+        return Ok(Verdict::Failed(format!(
+            "natively: {}\n{}",
+            native.exit,
+            native.tail()
+        )));
+    }
+    if native.exit != causeway.exit {
+        let said = causeway
+            .stderr
+            .lines()
+            .filter(|line| !line.contains(coverage::MARK));
+        let said: Vec<&str> = said.collect();
+        let tail = said[said.len().saturating_sub(8)..].join("\n");
+        return Ok(Verdict::Failed(format!(
+            "causeway: {}\n{tail}",
+            causeway.exit
+        )));
+    }
+    if let Some(difference) = first_difference(&native.stdout, &causeway.stdout) {
+        return Ok(Verdict::Failed(difference));
+    }
+    let launches = calls(&causeway.stderr)
+        .filter(|(function, code)| function == "clEnqueueNDRangeKernel" && code == "CL_SUCCESS")
+        .count();
+    Ok(match launches {
+        0 if sides.is_causeway() => {
+            Verdict::Failed("it launched no kernel through Causeway".to_owned())
+        }
+        _ => Verdict::Noted(format!(
+            "{launches} kernels; {:.1} s natively, {:.1} s through Causeway",
+            native.took.as_secs_f64(),
+            causeway.took.as_secs_f64()
+        )),
+    })
+}
+
+fn is_installed(package: &str) -> bool {
+    let asked = Command::new("dpkg-query")
+        .args(["--show", "--showformat", "${db:Status-Status}", package])
+        .stderr(Stdio::null())
+        .output();
+    asked.is_ok_and(|asked| asked.stdout == b"installed")
+}
