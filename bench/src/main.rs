@@ -17,8 +17,13 @@
 //! - [`mandelbrot`]: one picture on 1 to 16 nodes, and by MPI.
 //! - [`osem`]: the reconstruction of a PET image on 1 to 4 nodes.
 //! - [`transfer`]: 1 to 1024 MiB over a link of a given rate, beside iperf3.
-//! - [`nodes`]: the daemons on loopback that they run over; [`cables`]: the same on an emulated network.
+//! - [`sharing`]: applications that want a device each, with and without the device manager; [`slices`]: devices
+//!   of one processor that do not disturb each other.
+//! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients.
+//! - [`nodes`]: the daemons on loopback that they run over; [`manager`]: a device manager; [`cables`]: the same on an emulated network.
 //! - [`experiment`], [`bars`], [`png`], [`dealing`]: what they share.
+//!
+//! [`secured`]: TLS for a node of the run.
 //!
 //! [`devices`] is the OpenCL side of them all, [`setup`] their processes. No time is asserted in any test: the
 //! figures are reported and judged by `bench` itself. Invariant: what stands in one line was measured in one run,
@@ -33,6 +38,7 @@ mod devices;
 mod experiment;
 mod figures;
 mod iperf;
+mod manager;
 mod mandelbrot;
 mod marks;
 mod nodes;
@@ -46,7 +52,11 @@ mod process;
 mod report;
 mod rows;
 mod runner;
+mod scale;
+mod secured;
 mod setup;
+mod sharing;
+mod slices;
 mod socket;
 mod stages;
 mod transfer;
@@ -86,6 +96,8 @@ enum Verb {
     Links(Options),
     /// The Mandelbrot on sixteen nodes, against the ideal
     Nodes(Options),
+    /// What TLS, the device manager and the sandbox cost
+    Cost(Options),
     /// What became better or worse from one report to another
     Compare(compare::Options),
     /// The paper's Mandelbrot on several nodes, and by MPI
@@ -103,6 +115,10 @@ enum Verb {
     /// The Mandelbrot itself; started by the experiment
     #[command(hide = true)]
     MandelbrotProgram(mandelbrot::program::Arguments),
+    /// The paper's applications that want a device each, with and without the device manager; needs root
+    Manager(sharing::Options),
+    /// The device manager with 1,000 simulated nodes and 10,000 clients
+    ManagerScale(scale::Options),
     /// Prints how many devices a program finds; started by the experiments
     #[command(hide = true)]
     DeviceCount,
@@ -119,6 +135,9 @@ enum Verb {
     /// Prints how long this process's platform list took, and what it left; started by the others
     #[command(hide = true)]
     Platforms,
+    /// Prints how long this process took until its first context; started by the others
+    #[command(hide = true)]
+    FirstContext,
     /// The other end of the bare socket; started by the others
     #[command(hide = true)]
     SocketPeer {
@@ -141,6 +160,7 @@ fn main() -> ExitCode {
         Verb::Memory(options) => rows(&options, Group::Memory),
         Verb::Links(options) => rows(&options, Group::Links),
         Verb::Nodes(options) => rows(&options, Group::Nodes),
+        Verb::Cost(options) => rows(&options, Group::Cost),
         Verb::Compare(options) => compare::run(&options),
         Verb::Mandelbrot(options) => done(mandelbrot::run(&options)),
         Verb::MandelbrotProgram(arguments) => done(mandelbrot::program::run(&arguments)),
@@ -148,12 +168,15 @@ fn main() -> ExitCode {
         Verb::OsemProgram(arguments) => done(osem::program::run(&arguments)),
         Verb::Transfer(options) => done(transfer::run(&options)),
         Verb::TransferProgram(arguments) => done(transfer::program::run(&arguments)),
+        Verb::Manager(options) => done(sharing::run(&options)),
+        Verb::ManagerScale(options) => scale::run(&options),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))
             .map(|()| true)
             .map_err(Into::into),
         Verb::Probe { platform } => done(probe::serve(platform.as_deref())),
         Verb::FirstDevices => done(probe::first_devices()),
+        Verb::FirstContext => done(probe::first_context()),
         Verb::Platforms => done(probe::platforms()),
         Verb::SocketPeer { listen } => done(socket::peer(&listen, probe::call)),
     };

@@ -89,6 +89,16 @@ pub(crate) fn first_devices() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Prints the nanoseconds until a fresh process has its first devices, a context of one and a queue.
+pub(crate) fn first_context() -> Result<(), Box<dyn std::error::Error>> {
+    let begin = Instant::now();
+    let devices = Devices::open(1)?;
+    let took = begin.elapsed().as_nanos();
+    drop(devices);
+    println!("{took}");
+    Ok(())
+}
+
 /// Prints the nanoseconds of a fresh process's platform list, and how many threads and sockets it has made.
 pub(crate) fn platforms() -> Result<(), Box<dyn std::error::Error>> {
     let before = process::threads_and_sockets()?;
@@ -223,6 +233,8 @@ impl Probe {
             | Task::FirstDevices
             | Task::Unconfigured
             | Task::UnconfiguredThings
+            | Task::FirstContext
+            | Task::Applications(_)
             | Task::Mandelbrot(_) => Ok(Vec::new()),
         }
     }

@@ -1,4 +1,4 @@
-//! What the kernel knows of a process: memory at its peak, threads, sockets, children.
+//! What the kernel knows of a process: memory, processor time, threads, sockets, children.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -14,6 +14,20 @@ pub(crate) fn start_peak(process: u32) -> u64 {
 /// Bytes resident at the peak since [`start_peak`].
 pub(crate) fn peak(process: u32) -> u64 {
     status(process, "VmHWM:")
+}
+
+/// Bytes resident now.
+pub(crate) fn resident(process: u32) -> u64 {
+    status(process, "VmRSS:")
+}
+
+/// Seconds of processor that a process has used, its own and the kernel's for it.
+pub(crate) fn cpu(process: u32) -> f64 {
+    // What the kernel shows is counted in hundredths of a second, whatever its own ticks are.
+    const TICKS: f64 = 100.0;
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let ticks = |number| field(&text, number).unwrap_or(0);
+    (ticks(13) + ticks(14)) as f64 / TICKS
 }
 
 fn status(process: u32, name: &str) -> u64 {
@@ -54,11 +68,15 @@ pub(crate) fn children(process: u32) -> io::Result<Vec<u32>> {
         .collect())
 }
 
-/// The second field after the name, which may contain anything but ends with the last bracket.
 fn parent(process: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    field(&text, 3)?.try_into().ok()
+}
+
+/// A field of `stat` behind the name, which is field 1, may contain anything and ends with the last bracket.
+fn field(stat: &str, number: usize) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(number - 2)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -73,6 +91,14 @@ mod tests {
         );
         assert_eq!(kilobytes("", "VmHWM:"), 0);
         assert!(peak(std::process::id()) > 0);
+    }
+
+    #[test]
+    fn fields_are_counted_behind_the_name() {
+        let stat = "7 (a) b) S 3 7 7 0 -1 4194560 1 0 0 0 25 50 0 0";
+        assert_eq!((field(stat, 3), field(stat, 13)), (Some(3), Some(25)));
+        assert_eq!(field(stat, 14), Some(50));
+        assert_eq!(field("", 3), None);
     }
 
     #[test]

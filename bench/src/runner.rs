@@ -15,13 +15,14 @@ use crate::stages;
 type Error = Box<dyn std::error::Error>;
 
 /// The order in which stages are opened.
-const PLACES: [Place; 6] = [
+const PLACES: [Place; 7] = [
     Place::Loopback,
     Place::Fake,
     Place::Fresh,
     Place::Memory,
     Place::Links,
-    Place::Nodes,
+    Place::Cost,
+    Place::Experiments,
 ];
 
 /// Measures the groups and reports; whether all marks were met.

@@ -141,6 +141,18 @@ impl Build {
         Ok(command)
     }
 
+    /// A device manager over a store, to be started; whoever reaches it may say any name.
+    pub(crate) fn manager_command(&self, listen: &str, store: &Path) -> io::Result<Command> {
+        let mut command = Command::new(self.part("causeway-devmgr")?);
+        command.args(["--listen", listen, "--log", "error", "--store"]);
+        command.arg(store);
+        // This machine's own settings are none of the run's.
+        let config = self.scratch.path().join("manager.toml");
+        std::fs::write(&config, "")?;
+        command.arg("--config").arg(config);
+        Ok(command)
+    }
+
     /// One on loopback with variables for its drivers, and its address.
     pub(crate) fn daemon_with(
         &self,
@@ -181,12 +193,18 @@ impl Build {
         Ok(command)
     }
 
-    /// A `servers.toml` for one server.
-    pub(crate) fn config(&self, name: &str, address: &str, carrier: &str) -> io::Result<PathBuf> {
+    /// A `servers.toml` for one server, with more keys of it.
+    pub(crate) fn config(
+        &self,
+        name: &str,
+        address: &str,
+        carrier: &str,
+        keys: &str,
+    ) -> io::Result<PathBuf> {
         let path = self.scratch.path().join(format!("{name}.toml"));
         std::fs::write(
             &path,
-            format!("[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n"),
+            format!("[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n{keys}"),
         )?;
         Ok(path)
     }

@@ -75,3 +75,51 @@ fn several_devices_reconstruct_the_same_image() {
     let likelihood = |iteration: usize| report["merits"][iteration]["likelihood"].as_f64().unwrap();
     assert!(likelihood(1) > likelihood(0));
 }
+
+#[test]
+fn a_manager_gives_each_application_a_device_of_its_own() {
+    // That each had its own, and drew the same picture, the experiment sees to.
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let arguments = "manager --rounds 1 --nodes 2 --width 64 --height 48 --iterations 50";
+    let output = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(arguments.split(' '))
+        .arg("--json")
+        .arg(&json)
+        .arg("--plots")
+        .arg(folder.path())
+        .env_remove("OCL_ICD_VENDORS")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("no control group") {
+        eprintln!("skipped: {errors}");
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(report["rows"].as_array().unwrap().len(), 2);
+    assert!(folder.path().join("manager.svg").is_file());
+}
+
+#[test]
+fn a_manager_serves_many_and_comes_back_with_all_it_knew() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let arguments = "manager-scale --nodes 2 --devices 4 --clients 12 --rate 20 --hold 100";
+    let output = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(arguments.split(' '))
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .unwrap();
+    // Whether marks are met is not looked at: a run that fails tells nothing.
+    let report = std::fs::read(json)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(
+        (&report["leases"], &report["waiting"]),
+        (&8.into(), &4.into())
+    );
+    assert!(report["restart"]["all_known"].as_f64().is_some());
+}

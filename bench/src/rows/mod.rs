@@ -7,8 +7,10 @@
 
 mod bandwidth;
 mod commands;
+mod cost;
 mod latency;
 mod links;
+mod manager;
 mod memory;
 mod nodes;
 mod start;
@@ -38,11 +40,15 @@ pub(crate) enum Group {
     Links,
     /// Several nodes.
     Nodes,
+    /// What TLS, the manager and the sandbox cost.
+    Cost,
+    /// Applications that share nodes.
+    Sharing,
 }
 
 impl Group {
     /// All of them, in the order in which they are run.
-    pub(crate) const ALL: [Group; 8] = [
+    pub(crate) const ALL: [Group; 10] = [
         Group::Latency,
         Group::Commands,
         Group::Bandwidth,
@@ -51,6 +57,8 @@ impl Group {
         Group::Memory,
         Group::Links,
         Group::Nodes,
+        Group::Cost,
+        Group::Sharing,
     ];
 
     /// Its rows.
@@ -64,6 +72,8 @@ impl Group {
             Group::Memory => memory::rows(options),
             Group::Links => links::rows(options),
             Group::Nodes => nodes::rows(),
+            Group::Cost => cost::rows(options),
+            Group::Sharing => manager::rows(),
         }
     }
 }
@@ -81,8 +91,10 @@ pub(crate) enum Place {
     Memory,
     /// Hosts with links between them.
     Links,
-    /// Daemons of the Mandelbrot experiment.
-    Nodes,
+    /// An experiment with a command of its own.
+    Experiments,
+    /// Daemons with a feature and without.
+    Cost,
 }
 
 /// How bytes may go between client and daemon.
@@ -147,6 +159,10 @@ pub(crate) enum Task {
     Beside(u64, Direction),
     /// The Mandelbrot on so many nodes: time over the ideal.
     Mandelbrot(u16),
+    /// The first devices, context and queue of a process.
+    FirstContext,
+    /// So many applications that ask the manager for a device: computation over that of one.
+    Applications(u16),
 }
 
 /// How fast calls follow each other.
@@ -174,6 +190,35 @@ pub(crate) enum Direction {
     Up,
     /// From it.
     Down,
+}
+
+/// What can be there or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// TLS and a token.
+    Tls,
+    /// The device manager.
+    Manager,
+    /// What confines workers.
+    Sandbox,
+}
+
+impl Feature {
+    fn id(self) -> &'static str {
+        match self {
+            Feature::Tls => "tls",
+            Feature::Manager => "manager",
+            Feature::Sandbox => "sandbox",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Feature::Tls => "TLS and a token",
+            Feature::Manager => "of a device manager",
+            Feature::Sandbox => "in the sandbox",
+        }
+    }
 }
 
 /// A link between two hosts.
@@ -211,6 +256,8 @@ pub(crate) enum Base {
     LinkRoundTrip,
     /// A loader with no driver at all.
     EmptyLoader,
+    /// The same call through Causeway without the row's feature.
+    Without,
 }
 
 impl Base {
@@ -223,6 +270,7 @@ impl Base {
             Base::OwnTransfer => "transfer",
             Base::LinkRoundTrip => "round trip",
             Base::EmptyLoader => "no driver",
+            Base::Without => "without",
         }
     }
 }
@@ -248,6 +296,8 @@ pub(crate) struct Row {
     pub(crate) way: Way,
     /// Over which link.
     pub(crate) link: Link,
+    /// What it is measured with, and its second column without.
+    pub(crate) feature: Option<Feature>,
     /// No more rounds than this: what hardly changes is not measured for long.
     pub(crate) most_rounds: u16,
 }
@@ -265,6 +315,7 @@ impl Row {
             base: Base::Nothing,
             way: Way::Own,
             link: Link::Plain,
+            feature: None,
             most_rounds: u16::MAX,
         }
     }

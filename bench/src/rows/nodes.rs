@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Row> {
             "nodes/mandelbrot-16",
             "Mandelbrot on 16 nodes, time over the ideal",
         )
-        .place(Place::Nodes)
+        .place(Place::Experiments)
         .unit(Unit::Share),
     ]
 }

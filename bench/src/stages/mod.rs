@@ -4,16 +4,18 @@
 //! - [`fresh`]: a process for each sample.
 //! - [`memory`]: a daemon and a program for each way of the bytes.
 //! - [`links`]: hosts with links between them.
-//! - [`nodes`]: the Mandelbrot experiment.
+//! - [`experiments`]: those that have commands of their own.
+//! - [`cost`]: daemons with and without TLS, a device manager, the sandbox.
 //!
 //! Invariant: within a round the sides of a row are measured in turn, none beside another.
 #![forbid(unsafe_code)]
 
+mod cost;
+mod experiments;
 mod fresh;
 mod links;
 mod loopback;
 mod memory;
-mod nodes;
 mod side;
 
 use crate::options::Options;
@@ -78,6 +80,7 @@ pub(crate) fn open(place: Place, options: &Options) -> Result<Box<dyn Stage>, Er
         Place::Fresh => Box::new(fresh::Fresh::start(options)?),
         Place::Memory => Box::new(memory::Memory::start(options)?),
         Place::Links => Box::new(links::Links::start(options)?),
-        Place::Nodes => Box::new(nodes::Nodes::start(options)?),
+        Place::Experiments => Box::new(experiments::Experiments::start(options)?),
+        Place::Cost => Box::new(cost::Cost::start(options)?),
     })
 }

@@ -62,12 +62,25 @@ impl Node {
         carrier: &str,
         cache_bytes: u64,
     ) -> Result<Node, Error> {
+        Node::with(build, vendors, carrier, "", |daemon| {
+            daemon.env("CAUSEWAYD_BUILD_CACHE_SIZE", cache_bytes.to_string());
+        })
+    }
+
+    /// The same of a daemon that is told more, and so are its clients: these keys of the server's.
+    pub(super) fn with(
+        build: Build,
+        vendors: Option<PathBuf>,
+        carrier: &str,
+        keys: &str,
+        tell: impl FnOnce(&mut Command),
+    ) -> Result<Node, Error> {
         let ours = build.vendors("causeway", "libcauseway.so")?;
         let mut command = build.daemon_command("127.0.0.1:0", vendors.as_deref())?;
         without_caches(&mut command, &build);
-        command.env("CAUSEWAYD_BUILD_CACHE_SIZE", cache_bytes.to_string());
+        tell(&mut command);
         let (daemon, address) = Build::listening(&mut command)?;
-        let config = build.config("bench", &address, carrier)?;
+        let config = build.config("bench", &address, carrier, keys)?;
         Ok(Node {
             build,
             vendors,

@@ -1,0 +1,156 @@
+//! A device manager of this build, as a process, and what can be asked of it.
+//!
+//! Invariant: its store goes with it.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use causeway_proto::manager::admin_client::AdminClient;
+use causeway_proto::manager::leases_client::LeasesClient;
+use causeway_proto::manager::{LeaseInfo, ListLeasesRequest, ListNodesRequest};
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::setup::{Build, Process};
+
+/// When nodes count as lost that do not join.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The process.
+pub(crate) struct Manager {
+    build: Build,
+    store: PathBuf,
+    process: Option<Process>,
+    address: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Manager {
+    /// Starts one, with its store below `folder`, or where the system keeps what is temporary.
+    pub(crate) fn start(folder: Option<&Path>) -> io::Result<Manager> {
+        let folder = match folder {
+            Some(folder) => tempfile::tempdir_in(folder)?,
+            None => tempfile::tempdir()?,
+        };
+        let mut manager = Manager {
+            build: Build::find()?,
+            store: folder.path().join("store"),
+            process: None,
+            address: "127.0.0.1:0".to_owned(),
+            _folder: folder,
+        };
+        manager.begin()?;
+        Ok(manager)
+    }
+
+    /// Starts it, over what it has written; until it says that it listens.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        let mut command = self.build.manager_command(&self.address, &self.store)?;
+        let (process, address) = Build::listening(&mut command)?;
+        (self.process, self.address) = (Some(process), address);
+        Ok(())
+    }
+
+    /// Ends it, as by the end of power.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// The number of its process; 0 of none.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.as_ref().map_or(0, Process::id)
+    }
+
+    /// Where it listens, in each of its lives.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The store's file.
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
+    }
+}
+
+/// Somebody who looks at it.
+pub(crate) struct Watcher {
+    runtime: Runtime,
+    channel: Channel,
+}
+
+impl Watcher {
+    /// Connects.
+    pub(crate) fn new(address: &str) -> io::Result<Watcher> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        let endpoint = endpoint.map_err(io::Error::other)?;
+        let channel = runtime.block_on(endpoint.connect());
+        let channel = channel.map_err(io::Error::other)?;
+        Ok(Watcher { runtime, channel })
+    }
+
+    /// Waits until so many devices are there.
+    pub(crate) fn see_devices(&self, count: usize) -> io::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while self.devices()? < count {
+            if Instant::now() > end {
+                return Err(io::Error::other("not all nodes have joined the manager"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody has a device.
+    pub(crate) fn see_no_lease(&self) -> io::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let mut seen = BTreeMap::new();
+            self.add_leases(&mut seen)?;
+            if seen.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(io::Error::other("a lease does not end"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn devices(&self) -> io::Result<usize> {
+        let mut admin = AdminClient::new(self.channel.clone());
+        let nodes = self.runtime.block_on(admin.list_nodes(ListNodesRequest {}));
+        let nodes = nodes.map_err(io::Error::other)?.into_inner().nodes;
+        let there = nodes.iter().filter(|node| node.connected);
+        Ok(there.map(|node| node.devices.len()).sum())
+    }
+
+    /// Adds to `seen` which nodes' devices each lease has now.
+    pub(crate) fn add_leases(&self, seen: &mut BTreeMap<Vec<u8>, Vec<String>>) -> io::Result<()> {
+        let mut leases = LeasesClient::new(self.channel.clone());
+        let list = self
+            .runtime
+            .block_on(leases.list_leases(ListLeasesRequest {}));
+        for lease in list.map_err(io::Error::other)?.into_inner().leases {
+            let places = places(&lease);
+            if !places.is_empty() {
+                seen.insert(lease.lease_id.to_vec(), places);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Node and device of each unit.
+fn places(lease: &LeaseInfo) -> Vec<String> {
+    let of_node = lease.nodes.iter().flat_map(|node| {
+        // All may be on one host, and have its name.
+        let uuid: String = node.node_uuid.iter().map(|b| format!("{b:02x}")).collect();
+        let places = node.units.iter();
+        places.map(move |unit| format!("{uuid} {}.{}", unit.platform, unit.device))
+    });
+    of_node.collect()
+}

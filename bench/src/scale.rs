@@ -1,0 +1,209 @@
+//! `bench manager-scale`: the real device manager with simulated nodes and clients, over real gRPC connections.
+//!
+//! 1. All nodes join ([`cluster`]), each over a connection of its own, and all clients connect ([`clients`]), in batches.
+//! 2. Each client asks once for a device that is free, at a given rate, holds the lease and gives it back. The loop is
+//!    open: a request's time counts from when it was to be sent, whoever was late.
+//! 3. All clients ask again and keep what they get, until every device is leased and the rest waits in the queue.
+//! 4. The manager is killed, and started again over what it has written.
+//!
+//! Nodes and clients are this one process, on one thread, so that the manager has the other cores; what both use of
+//! the processors is told beside the times. Invariant: the figures are of a run in which nothing failed: no device was
+//! granted twice, no node was cut off, and no lease was lost.
+#![forbid(unsafe_code)]
+
+mod clients;
+mod cluster;
+mod report;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::manager::Manager;
+use crate::process;
+use clients::{Clients, Filled};
+use cluster::Cluster;
+use report::{Cpu, Report, Restart, Times};
+
+/// Sent from task to task.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// How to run it.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// Also write the results to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "bench.json")]
+    json: Option<PathBuf>,
+    /// Simulated nodes
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// Devices of each
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    devices: u32,
+    /// Clients
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    clients: u32,
+    /// Connections that the clients share; each has its own if not said
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    connections: Option<u32>,
+    /// Requests a second
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// How long a client keeps its device meanwhile, ms
+    #[arg(long, default_value_t = 2000)]
+    hold: u64,
+    /// Connections that are opened, and requests that are made, at a time where no rate is given
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Folder for the manager's store; one in /dev/shm shows what the disk costs
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+}
+
+impl Options {
+    fn connections(&self) -> u32 {
+        self.connections.unwrap_or(self.clients).min(self.clients)
+    }
+
+    fn units(&self) -> u32 {
+        self.nodes.saturating_mul(self.devices)
+    }
+
+    /// Whether devices are always free in the second part, and descriptors suffice.
+    fn check(&self) -> Result<(), Error> {
+        let most = (u64::from(self.rate) * self.hold / 1000).min(self.clients.into());
+        if most * 2 > u64::from(self.units()) {
+            let text = format!(
+                "{most} of {} devices would be leased at a time: that is contention",
+                self.units()
+            );
+            return Err(text.into());
+        }
+        let needed = u64::from(self.nodes + self.connections()) + 256;
+        let limit = getrlimit(Resource::Nofile);
+        if limit.maximum.is_some_and(|maximum| maximum < needed) {
+            return Err(format!("{needed} open files are needed: see ulimit -Hn").into());
+        }
+        // The manager inherits it.
+        setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit.maximum.or(Some(needed)),
+                maximum: limit.maximum,
+            },
+        )?;
+        Ok(())
+    }
+}
+
+/// Runs it and reports; whether all marks were met.
+pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    run_here(options).map_err(|error| -> Box<dyn std::error::Error> { error })
+}
+
+fn run_here(options: &Options) -> Result<bool, Error> {
+    options.check()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let report = runtime.block_on(measure(options))?;
+    print!("{report}");
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_string_pretty(&report)?)?;
+    }
+    Ok(report.is_met())
+}
+
+/// What the manager and this process have used of the processors so far.
+fn cpu(manager: &Manager) -> Cpu {
+    Cpu {
+        manager: process::cpu(manager.id()),
+        load: process::cpu(std::process::id()),
+    }
+}
+
+async fn measure(options: &Options) -> Result<Report, Error> {
+    let mut manager = Manager::start(options.store.as_deref())?;
+    let disk = report::synchronisations(manager.store())?;
+    let mut report = Report::new(options, disk);
+    let mut cluster = Cluster::start(options, manager.address());
+
+    said("nodes join");
+    let begun = Instant::now();
+    cluster.all_are_there().await?;
+    report.joined = begun.elapsed().as_secs_f64();
+    report.with_nodes = process::resident(manager.id());
+
+    said("clients connect");
+    let begun = Instant::now();
+    let mut clients = Clients::connect(options, manager.address()).await?;
+    report.connected = begun.elapsed().as_secs_f64();
+    report.with_clients = process::resident(manager.id());
+
+    said("requests at a rate");
+    let (begun, before) = (Instant::now(), cpu(&manager));
+    let timed = clients.at_a_rate(options).await?;
+    report.seconds = begun.elapsed().as_secs_f64();
+    report.cpu = cpu(&manager).since(before);
+    report.lease = Times::of(&timed.leases);
+    report.release = Times::of(&timed.releases);
+    report.late = Times::of(&timed.late);
+    clients.see_no_lease().await?;
+
+    said("all devices are leased");
+    cluster.open_sessions();
+    let (begun, before) = (Instant::now(), cpu(&manager));
+    let filled = clients.fill(options).await?;
+    report.fill(begun.elapsed(), cpu(&manager).since(before), filled);
+    report.full = process::resident(manager.id());
+    report.peak = process::peak(manager.id());
+
+    said("it is killed, and comes back");
+    report.restart = Some(restart(&mut manager, &mut cluster, clients, filled).await?);
+    report.restarted = process::resident(manager.id());
+    cluster.assert_no_fault()?;
+    eprint!("\r{:60}\r", "");
+    Ok(report)
+}
+
+fn said(what: &str) {
+    eprint!("\r{what:<60}");
+}
+
+/// How long it takes until it listens, until it knows what it knew, and until its nodes are back.
+async fn restart(
+    manager: &mut Manager,
+    cluster: &mut Cluster,
+    clients: Clients,
+    filled: Filled,
+) -> Result<Restart, Error> {
+    cluster.manager_is_going();
+    manager.kill();
+    drop(clients);
+    // What its end leads to here is not the new one's time.
+    cluster.all_are_gone().await?;
+    let begun = Instant::now();
+    manager.begin()?;
+    let listening = begun.elapsed();
+    let known = clients::known(manager.address()).await?;
+    let all_known = begun.elapsed();
+    if known != filled {
+        return Err(format!("there were {filled:?}, and after the restart {known:?}").into());
+    }
+    cluster.manager_is_back();
+    cluster.all_are_there().await?;
+    let nodes_back = begun.elapsed();
+    let after = clients::known(manager.address()).await?;
+    if after.leases != filled.leases {
+        return Err(format!("there were {filled:?}, and with the nodes {after:?}").into());
+    }
+    Ok(Restart {
+        listening: listening.as_secs_f64(),
+        all_known: all_known.as_secs_f64(),
+        nodes_back: nodes_back.as_secs_f64(),
+    })
+}
+
+/// Longer nothing is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
