@@ -57,14 +57,16 @@ pub(crate) fn beside_or(given: &Option<PathBuf>, beside: &Path, name: &str) -> P
 }
 
 /// The directory of library and daemon: the runner's. Run by cargo, brings them up
-/// to date first, so that a stale daemon is never what gets tested.
+/// to date first, so that a stale daemon is never what gets tested; unless
+/// `CAUSEWAY_BUILT` says that the whole workspace has just been built.
 pub(crate) fn build(options: &Options) -> Result<PathBuf, SetupError> {
     let beside = beside_runner();
     let manifest = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
     let parts = ["libcauseway.so", "causewayd", "causeway-devmgr"];
     let complete = parts.iter().all(|part| beside.join(part).exists());
+    let built = env::var_os("CARGO").is_none() || env::var_os("CAUSEWAY_BUILT").is_some();
     let given = options.library.is_some() && (options.daemon.is_some() || options.server.is_some());
-    if given || !manifest.exists() || (complete && env::var_os("CARGO").is_none()) {
+    if given || !manifest.exists() || (complete && built) {
         return Ok(beside);
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

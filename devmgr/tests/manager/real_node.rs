@@ -139,9 +139,13 @@ pub(crate) fn library() -> PathBuf {
     build(&["causeway-icd"]).join("libcauseway.so")
 }
 
-/// The folder in which these are then.
+/// The folder in which these are then. `CAUSEWAY_BUILT` says that the whole workspace has just
+/// been built.
 fn build(packages: &[&str]) -> PathBuf {
     let manager = PathBuf::from(env!("CARGO_BIN_EXE_causeway-devmgr"));
+    if std::env::var_os("CAUSEWAY_BUILT").is_some() {
+        return manager.parent().unwrap().to_owned();
+    }
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet"]);
     build.args(packages.iter().flat_map(|package| ["-p", package]));
