@@ -23,6 +23,7 @@ mod guard;
 mod level;
 mod macros;
 mod search;
+mod tokens;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -30,8 +31,9 @@ use std::path::{Path, PathBuf};
 use causeway_proto::source::{Directive, Directives, Header, plain};
 
 use self::guard::Guard;
-use self::macros::{Choice, Macros, Token, in_parentheses, spelled, tokens_of};
+use self::macros::{Choice, Macros};
 use self::search::{Found, Read, Search};
+use self::tokens::{Token, in_parentheses, spelled, tokens_of};
 
 pub(super) use self::level::Level;
 pub(super) use self::search::from_disk;

@@ -1,0 +1,87 @@
+//! Tokens of an `#include`'s argument and of macros: as many kinds as naming a file takes.
+//!
+//! What it is not: a compiler's lexer; whatever is no word, literal or `##` is a mark or a blank.
+//! Invariant: `spelled` writes what `tokens` read, with blanks and comments as one space each.
+
+use causeway_proto::source::plain;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    Word(String),
+    // A literal, with its quotes.
+    Text(String),
+    Blank,
+    // ##
+    Paste,
+    Mark(char),
+}
+
+/// Of a name or a number.
+pub(super) fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// The tokens of a directive's argument.
+pub(super) fn tokens_of(argument: &[u8]) -> Vec<Token> {
+    tokens(String::from_utf8_lossy(&plain(argument)).trim())
+}
+
+pub(super) fn tokens(text: &str) -> Vec<Token> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let blanks = |c: char| !c.is_whitespace();
+        let length = match first {
+            c if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
+            '"' => rest[1..].find('"').map_or(rest.len(), |end| end + 2),
+            c if c.is_whitespace() => rest.find(blanks).unwrap_or(rest.len()),
+            '/' if rest.starts_with("//") => rest.len(),
+            '/' if rest.starts_with("/*") => rest[2..].find("*/").map_or(rest.len(), |end| end + 4),
+            '#' if rest.starts_with("##") => 2,
+            c => c.len_utf8(),
+        };
+        let (piece, after) = rest.split_at(length);
+        rest = after;
+        out.push(match first {
+            c if is_word(c) => Token::Word(piece.to_owned()),
+            '"' => Token::Text(piece.to_owned()),
+            c if c.is_whitespace() => Token::Blank,
+            '/' if length > 1 => Token::Blank,
+            '#' if length > 1 => Token::Paste,
+            c => Token::Mark(c),
+        });
+    }
+    out
+}
+
+pub(super) fn spelled(tokens: &[Token]) -> String {
+    let mut text = String::new();
+    for token in tokens {
+        match token {
+            Token::Word(piece) | Token::Text(piece) => text.push_str(piece),
+            Token::Blank => text.push(' '),
+            Token::Paste => text.push_str("##"),
+            Token::Mark(c) => text.push(*c),
+        }
+    }
+    text
+}
+
+/// What stands in the parentheses that come next, and what behind them.
+pub(super) fn in_parentheses(tokens: &[Token]) -> Option<(&[Token], &[Token])> {
+    let start = tokens.iter().position(|token| *token != Token::Blank)?;
+    if tokens[start] != Token::Mark('(') {
+        return None;
+    }
+    let mut depth = 0;
+    let length = tokens[start..].iter().position(|token| {
+        match token {
+            Token::Mark('(') => depth += 1,
+            Token::Mark(')') => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })?;
+    let end = start + length;
+    Some((&tokens[start + 1..end], &tokens[end + 1..]))
+}
