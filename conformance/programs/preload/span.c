@@ -117,13 +117,21 @@ cl_context clCreateContext(const cl_context_properties *properties, cl_uint coun
     return create(properties, count, all, notify, data, status);
 }
 
-/* The device of the context whose turn it is; the program's own where queues are not dealt. */
-static cl_device_id dealt(__typeof__(&clGetContextInfo) info, cl_context context, cl_device_id own)
+/*
+ * The device of the context whose turn it is; the program's own where queues are not dealt, or where the
+ * context is one that the program made of several devices or of parts of one.
+ */
+static cl_device_id dealt(__typeof__(&clGetContextInfo) info, __typeof__(&clGetDeviceInfo) device,
+                          __typeof__(&clGetDeviceIDs) ask, cl_context context, cl_device_id own)
 {
     static atomic_uint turn;
     cl_device_id all[MOST];
     size_t size = 0;
     if (!deals() || info(context, CL_CONTEXT_DEVICES, sizeof all, all, &size) != CL_SUCCESS)
+        return own;
+    cl_device_id listed[MOST];
+    if (own == NULL || spanned(device, ask, own, listed) != size / sizeof *all ||
+        memcmp(all, listed, size) != 0)
         return own;
     const size_t count = size / sizeof *all;
     for (size_t i = 0; i < count; ++i)
@@ -136,7 +144,8 @@ cl_command_queue clCreateCommandQueue(cl_context context, cl_device_id device,
                                       cl_command_queue_properties properties, cl_int *status)
 {
     __typeof__(&clCreateCommandQueue) create = BEHIND(clCreateCommandQueue);
-    device = dealt(BEHIND(clGetContextInfo), context, device);
+    device = dealt(BEHIND(clGetContextInfo), BEHIND(clGetDeviceInfo), BEHIND(clGetDeviceIDs), context,
+                   device);
     return create(context, device, properties, status);
 }
 
@@ -146,7 +155,8 @@ cl_command_queue clCreateCommandQueueWithProperties(cl_context context, cl_devic
 {
     __typeof__(&clCreateCommandQueueWithProperties) create =
         BEHIND(clCreateCommandQueueWithProperties);
-    device = dealt(BEHIND(clGetContextInfo), context, device);
+    device = dealt(BEHIND(clGetContextInfo), BEHIND(clGetDeviceInfo), BEHIND(clGetDeviceIDs), context,
+                   device);
     return create(context, device, properties, status);
 }
 
