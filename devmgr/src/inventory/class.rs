@@ -84,6 +84,9 @@ impl Classes {
         let id = self.next;
         self.next.0 += 1;
         self.version += 1;
+        let answers: Vec<_> = answers.iter().map(own).collect();
+        let names = answers.iter().map(|of| (of.name, of.value.clone()));
+        let key: ClassKey = (names.collect(), key.1, key.2);
         self.ids.insert(key.clone(), id);
         let class = Class {
             key,
@@ -168,7 +171,15 @@ impl Classes {
 /// The answers by which a device differs from others of its class.
 pub(crate) fn identities(device: &OfferedDevice) -> Vec<InfoAnswer> {
     let identity = |of: &&InfoAnswer| of.status == 0 && row(of).is_some_and(|of| of.identity);
-    device.answers.iter().filter(identity).cloned().collect()
+    device.answers.iter().filter(identity).map(own).collect()
+}
+
+/// An answer by itself: what was read from a message holds all of it in memory.
+fn own(answer: &InfoAnswer) -> InfoAnswer {
+    InfoAnswer {
+        value: Bytes::copy_from_slice(&answer.value),
+        ..*answer
+    }
 }
 
 fn row(answer: &InfoAnswer) -> Option<&'static Property> {
@@ -193,5 +204,41 @@ impl Classes {
     pub(super) fn count(&self) -> usize {
         assert_eq!(self.all.len(), self.ids.len());
         self.all.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_proto::request::property::NAME;
+
+    use super::*;
+    use crate::inventory::{DeviceId, Shares};
+
+    /// `CL_DEVICE_UUID_KHR`.
+    const UUID_KHR: u32 = 0x106A;
+
+    #[test]
+    fn what_is_kept_of_a_device_does_not_hold_the_message_that_told_it() {
+        let message = Bytes::from(b"a name and an identity".to_vec());
+        let answer = |name, value| InfoAnswer {
+            name,
+            value,
+            status: 0,
+        };
+        let id = DeviceId {
+            platform: 0,
+            device: 0,
+        };
+        let answers = vec![
+            answer(NAME, message.slice(2..6)),
+            answer(UUID_KHR, message.slice(14..)),
+        ];
+        let device = OfferedDevice::new(id, answers, Shares::Whole);
+        let mut classes = Classes::default();
+        classes.join(&device);
+        let identity = identities(&device);
+        assert_eq!(identity[0].value, b"identity"[..]);
+        drop(device);
+        assert!(message.is_unique());
     }
 }
