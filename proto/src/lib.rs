@@ -3,7 +3,7 @@
 //! - [`control`]: ordinary gRPC to a node's supervisor.
 //! - [`command`]: the ordered stream of commands to a worker and of events back; moved by a carrier
 //!   (gRPC, or [`frame`]s straight over a socket).
-//! - [`manager`]: gRPC to the device manager, and the lease that it signs.
+//! - [`manager`]: gRPC to the device manager, and the lease that it signs; [`codec`]: its buffers.
 //! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the
 //!   proof of the session's secret that follows them.
 //! - [`bulk`]: the 32-byte header before every chunk of bulk data.
@@ -20,6 +20,7 @@
 
 pub mod bulk;
 pub mod clock;
+pub mod codec;
 pub mod frame;
 pub mod id;
 pub mod image_format;

@@ -25,6 +25,7 @@ fn generated_code_is_current() {
     let descriptors = fresh.path().join("services.bin");
     let manager = configure()
         .extern_path(".causeway.control.v1", "crate::control")
+        .codec_path("crate::codec::SmallBuffers")
         .file_descriptor_set_path(&descriptors);
     compile("manager", manager, &["manager.proto"]);
     for (folder, name) in [

@@ -1106,7 +1106,7 @@ pub mod nodes_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Nodes/Join",
             );
@@ -1248,7 +1248,7 @@ pub mod nodes_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = JoinSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1412,7 +1412,7 @@ pub mod leases_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Leases/Request",
             );
@@ -1434,7 +1434,7 @@ pub mod leases_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Leases/Consider",
             );
@@ -1456,7 +1456,7 @@ pub mod leases_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Leases/Confirm",
             );
@@ -1478,7 +1478,7 @@ pub mod leases_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Leases/Renew",
             );
@@ -1503,7 +1503,7 @@ pub mod leases_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Leases/Release",
             );
@@ -1525,7 +1525,7 @@ pub mod leases_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Leases/ListLeases",
             );
@@ -1547,7 +1547,7 @@ pub mod leases_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Leases/ListQueue",
             );
@@ -1569,7 +1569,7 @@ pub mod leases_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Leases/ListKinds",
             );
@@ -1752,7 +1752,7 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RequestSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1795,7 +1795,7 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ConsiderSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1840,7 +1840,7 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ConfirmSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1883,7 +1883,7 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RenewSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1926,7 +1926,7 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReleaseSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1969,7 +1969,7 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListLeasesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2012,7 +2012,7 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListQueueSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2055,7 +2055,7 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListKindsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2215,7 +2215,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/GetManager",
             );
@@ -2237,7 +2237,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/ListNodes",
             );
@@ -2258,7 +2258,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/DrainNode",
             );
@@ -2283,7 +2283,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/RemoveNode",
             );
@@ -2307,7 +2307,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/RevokeLease",
             );
@@ -2328,7 +2328,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/ListUsers",
             );
@@ -2349,7 +2349,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/PutUser",
             );
@@ -2374,7 +2374,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/DeleteUser",
             );
@@ -2399,7 +2399,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/CreateToken",
             );
@@ -2420,7 +2420,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/ListTokens",
             );
@@ -2444,7 +2444,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/RevokeToken",
             );
@@ -2466,7 +2466,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/ListQuotas",
             );
@@ -2488,7 +2488,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/PutQuota",
             );
@@ -2513,7 +2513,7 @@ pub mod admin_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/causeway.manager.v1.Admin/Watch",
             );
@@ -2722,7 +2722,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetManagerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2765,7 +2765,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListNodesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2808,7 +2808,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainNodeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2851,7 +2851,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveNodeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2894,7 +2894,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RevokeLeaseSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2937,7 +2937,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListUsersSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2980,7 +2980,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PutUserSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3023,7 +3023,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DeleteUserSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3066,7 +3066,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CreateTokenSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3109,7 +3109,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListTokensSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3152,7 +3152,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RevokeTokenSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3195,7 +3195,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListQuotasSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3238,7 +3238,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PutQuotaSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3284,7 +3284,7 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
