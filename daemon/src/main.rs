@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use causeway_daemon::config::{Flags, Settings};
 use causeway_daemon::{supervisor, sys, worker};
+use causeway_serving::raise_descriptors;
 use clap::Parser;
 
 /// A wrong flag or file, as clap's own errors.
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         }
     };
     settings.logging.start();
+    raise_descriptors();
     match supervisor::run(settings, inherited) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use causeway_devmgr::service::{self, CannotStart, Running};
 use causeway_devmgr::settings::{Flags, Settings};
 use causeway_devmgr::store::RedbStore;
-use causeway_serving::{is_loopback, notify};
+use causeway_serving::{is_loopback, notify, raise_descriptors};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         }
     };
     settings.logging.start();
+    raise_descriptors();
     match serve(&settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

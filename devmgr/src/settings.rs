@@ -14,6 +14,7 @@ use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::lease::Span;
 use crate::policy::Policy;
 
 /// Where the file lies unless a flag names another.
@@ -95,7 +96,7 @@ pub struct Table {
     heartbeat: HeartbeatTable,
     #[serde(default)]
     privacy: Privacy,
-    policy: Option<Policy>,
+    policy: Option<Spanned<Policy>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -247,7 +248,7 @@ impl Settings {
             heartbeat_interval,
             heartbeat_limit,
             visible: table.privacy.visible,
-            policy: table.policy.clone(),
+            policy: policy(file)?,
         };
         let metrics = settings.metrics.filter(|at| !is_loopback(at));
         if let Some(exposed) = metrics
@@ -314,6 +315,28 @@ fn heartbeat(file: &ConfigFile) -> Result<(Duration, Duration), BadSettings> {
     Ok((milliseconds(interval), milliseconds(limit)))
 }
 
+/// What nobody could work with is refused: leases that end before a client can renew them (it does so three times as
+/// often, and no sooner than a tenth of a second), and nodes that may not serve even what they have just been granted.
+fn policy(file: &ConfigFile) -> Result<Option<Policy>, BadSettings> {
+    let Some(policy) = &file.table.policy else {
+        return Ok(None);
+    };
+    let timing = &policy.get_ref().timing;
+    for (name, Span(given), least) in [
+        ("acknowledge", timing.acknowledge, 10),
+        ("reservation", timing.reservation, 100),
+        ("lease", timing.lease, 300),
+        ("autonomy", timing.autonomy, 1_000),
+    ] {
+        if given < least {
+            let message =
+                format!("{name} ({given} ms) in [policy.timing] must be {least} ms at least");
+            return Err(file.wrong(policy, &message).into());
+        }
+    }
+    Ok(Some(policy.get_ref().clone()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,6 +393,11 @@ mod tests {
             ("[metrics]\nlisten = \"[::]:0\"", "/metrics at [::]:0"),
             ("[tls]\nclient_ca = \"k\"", "TLS needs both"),
             ("[policy]\nasignment = 1", "manager.toml:2: unknown field"),
+            (
+                "\n[policy]\n[policy.timing]\nlease = 60",
+                "manager.toml:2: lease (60 ms)",
+            ),
+            ("[policy.timing]\nautonomy = 0", "manager.toml:1: autonomy"),
         ] {
             let error = combine(&Flags::default(), text).unwrap_err();
             assert!(error.starts_with(start), "{text:?} gave {error:?}");

@@ -32,6 +32,10 @@ impl Signals {
         let name = self.next().await;
         notify("STOPPING=1");
         let workers = &supervisor.workers;
+        // First, so that the manager gives nobody a device here whose session would be refused.
+        if let Some(managed) = &supervisor.managed {
+            managed.stop();
+        }
         workers.drain();
         supervisor.look_at_health();
         let limit = supervisor.settings.sessions.drain_limit;

@@ -46,6 +46,11 @@ impl Directory {
         directory
     }
 
+    /// Users who were removed, and whose certificates are refused.
+    pub fn removed(&self) -> impl Iterator<Item = &UserName> {
+        self.removed.iter()
+    }
+
     /// Takes a change in.
     pub fn apply(&mut self, change: IdentityChange) {
         match change {

@@ -341,6 +341,15 @@ impl Manager {
             self.arm_waiting(place);
             self.chance = true;
         }
+        // If the offer comes to nothing, it returns to its place as one who is there.
+        if let Standing::Granted(epoch) = standing
+            && let Some(queued) = self
+                .grants
+                .get_mut(&epoch)
+                .and_then(|of| of.queued.as_mut())
+        {
+            queued.away = None;
+        }
         let outcome = self.outcome(lease);
         self.tell(lease, outcome);
     }

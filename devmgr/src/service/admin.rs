@@ -357,8 +357,11 @@ fn user_of(user: pb::User) -> Result<User, Status> {
 
 fn node_list(book: &Book) -> pb::NodeList {
     let rows = book.nodes.values();
+    let leased = wire::Leased::of(book);
     pb::NodeList {
-        nodes: rows.map(|row| wire::node_info(book, row)).collect(),
+        nodes: rows
+            .map(|row| wire::node_info(book, &leased, row))
+            .collect(),
     }
 }
 

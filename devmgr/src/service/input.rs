@@ -256,4 +256,9 @@ impl Watcher {
     pub(crate) fn tell(&self, news: News) {
         self.news.send_replace(news);
     }
+
+    /// Nobody listens any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.news.is_closed()
+    }
 }

@@ -23,11 +23,10 @@ mod standing;
 mod watching;
 mod wire;
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -213,6 +212,20 @@ fn signing_key(store: &mut dyn Store, stored: &Stored) -> Result<LeaseKey, Canno
     Ok(key)
 }
 
+/// A line in a file that is its owner's alone, on the disk when this returns. What had its name before,
+/// or where a link of its name led, stays as it was.
+fn write_secret(path: &Path, line: &str) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    writeln!(file, "{line}")?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    File::open(folder)?.sync_all()
+}
+
 /// A manager that lets nobody in who has no token needs a first one.
 fn first_admin(
     settings: &Settings,
@@ -240,14 +253,7 @@ fn first_admin(
     path.push(".admin-token");
     let path = PathBuf::from(path);
     // Before its digest is stored: a token that nobody has would lock everybody out.
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&path);
-    let written = file.and_then(|mut file| writeln!(file, "{}", token.reveal()));
-    written.map_err(|error| CannotStart::AdminToken {
+    write_secret(&path, token.reveal()).map_err(|error| CannotStart::AdminToken {
         path: path.clone(),
         error,
     })?;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what comes from outside is checked here for its shape, and nowhere else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use causeway_proto::control::Inventory;
 use causeway_proto::manager as pb;
@@ -290,7 +290,24 @@ pub(super) fn waiting_request(
     }
 }
 
-pub(super) fn node_info(book: &Book, row: &NodeRow) -> pb::NodeInfo {
+/// How many units of each device are leased.
+pub(super) struct Leased(HashMap<(NodeId, DeviceId), u32>);
+
+impl Leased {
+    /// Of all leases that there are.
+    pub(super) fn of(book: &Book) -> Leased {
+        let mut counts = HashMap::new();
+        let rows = book.leases.values().flat_map(|row| &row.units);
+        for (node, units) in rows {
+            for of in units {
+                *counts.entry((*node, of.unit.device)).or_default() += 1;
+            }
+        }
+        Leased(counts)
+    }
+}
+
+pub(super) fn node_info(book: &Book, leased: &Leased, row: &NodeRow) -> pb::NodeInfo {
     let connected = book.connected.get(&row.node);
     let used = connected.map_or_else(Use::default, |node| node.load.whole());
     pb::NodeInfo {
@@ -299,20 +316,14 @@ pub(super) fn node_info(book: &Book, row: &NodeRow) -> pb::NodeInfo {
         addresses: row.addresses.clone(),
         connected: connected.is_some(),
         draining: row.draining,
-        devices: connected.map_or_else(Vec::new, |node| device_infos(book, row.node, node)),
+        devices: connected.map_or_else(Vec::new, |node| device_infos(leased, row.node, node)),
         bytes: used.bytes,
         commands: used.commands,
         sessions: used.sessions,
     }
 }
 
-fn device_infos(book: &Book, node: NodeId, connected: &Connected) -> Vec<pb::DeviceInfo> {
-    let leased = |id: DeviceId| {
-        let rows = book.leases.values().flat_map(|row| &row.units);
-        let units = rows.filter(|(of, _)| *of == node).flat_map(|(_, u)| u);
-        let count = units.filter(|of| of.unit.device == id).count();
-        u32::try_from(count).unwrap_or(u32::MAX)
-    };
+fn device_infos(leased: &Leased, node: NodeId, connected: &Connected) -> Vec<pb::DeviceInfo> {
     let info = |of: &Offered| pb::DeviceInfo {
         platform: of.id.platform,
         device: of.id.device,
@@ -320,7 +331,7 @@ fn device_infos(book: &Book, node: NodeId, connected: &Connected) -> Vec<pb::Dev
         r#type: kind_name(of.kind).to_owned(),
         memory: of.memory,
         shares: u32::from(of.shares),
-        leased: leased(of.id),
+        leased: leased.0.get(&(node, of.id)).copied().unwrap_or(0),
     };
     connected.devices.iter().map(info).collect()
 }
@@ -328,11 +339,12 @@ fn device_infos(book: &Book, node: NodeId, connected: &Connected) -> Vec<pb::Dev
 /// The kinds of devices that are there, whoever has them.
 pub(super) fn kinds(book: &Book) -> Vec<pb::DeviceKind> {
     let mut kinds: BTreeMap<(String, String, u64), (u32, u32)> = BTreeMap::new();
+    let leased = Leased::of(book);
     for row in book.nodes.values() {
         let Some(node) = book.connected.get(&row.node) else {
             continue;
         };
-        for device in device_infos(book, row.node, node) {
+        for device in device_infos(&leased, row.node, node) {
             let kind = (device.r#type, device.name, device.memory);
             let (count, free) = kinds.entry(kind).or_default();
             *count += device.shares;

@@ -104,8 +104,10 @@ impl Read {
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
-        self.stamp = stamp;
-        self.tokens = text(path).map_or_else(|_| Vec::new(), |text| parse(&text).0);
+        let text = text(path);
+        // What could not be read, for want of descriptors say, is tried again with the next call.
+        self.stamp = stamp.filter(|_| text.is_ok());
+        self.tokens = text.map_or_else(|_| Vec::new(), |text| parse(&text).0);
     }
 }
 
@@ -204,6 +206,23 @@ mod tests {
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_read_again_although_it_did_not_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut read = Read {
+            stamp: None,
+            tokens: Vec::new(),
+        };
+        // A folder can be looked at, and not be read.
+        read.renew(folder.path(), SystemTime::now() + 60 * TICK);
+        assert_eq!(read.stamp, None);
+        let file = folder.path().join("tokens");
+        fs::write(&file, format!("{} ann\n", "0".repeat(64))).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        read.renew(&file, SystemTime::now() + 60 * TICK);
+        assert!(read.stamp.is_some() && read.tokens.len() == 1);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 mod address;
 pub mod admission;
+mod descriptors;
 pub mod exposition;
 mod file;
 pub mod logging;
@@ -22,5 +23,6 @@ pub mod services;
 pub mod watched;
 
 pub use address::{BadAddress, is_loopback, parse_listen};
+pub use descriptors::raise_descriptors;
 pub use file::{BadFile, ConfigFile};
 pub use notify::notify;

@@ -66,6 +66,8 @@ pub(crate) struct Grants {
     /// When the manager was last known to be there.
     heard: Time,
     draining: bool,
+    /// The daemon ends, whatever the manager wants.
+    stopping: bool,
     last_place: u64,
     taken: u64,
 }
@@ -118,9 +120,14 @@ impl Grants {
         self.draining = draining;
     }
 
-    /// Whether the manager wants no new leases here.
+    /// The daemon ends: from now on no new lease is served.
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Whether there are no new leases here, because the manager wants none or the daemon ends.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining
+        self.draining || self.stopping
     }
 
     /// A lease is to be served. Said twice, it is acknowledged twice and begins once.
@@ -161,7 +168,7 @@ impl Grants {
         if !grant.units.iter().all(|of| exists(&self.offered, of.unit)) {
             return Err(NotGranted::NoSuchUnit);
         }
-        if self.draining {
+        if self.is_draining() {
             return Err(NotGranted::Draining);
         }
         // The manager has numbered them anew, so it believes them free: whoever has them is fenced off, whether

@@ -151,6 +151,11 @@ fn what_is_not_there_or_makes_no_sense_is_refused() {
     grants.drain(false);
     let said = grants.grant(at(0), grant(1, 11, &[unit(1, 0)]));
     assert_eq!(said, [say(1, 11, Word::Acknowledged)]);
+    // A daemon that ends takes none, whatever the manager says.
+    grants.stop();
+    grants.drain(false);
+    let said = grants.grant(at(0), grant(2, 12, &[unit(2, 0)]));
+    assert_eq!(said, refused(2, 12, NotGranted::Draining));
 }
 
 #[test]

@@ -232,7 +232,12 @@ impl Managed {
         running.into_iter().map(of).collect()
     }
 
-    /// Whether the manager wants no new leases here.
+    /// The daemon ends: no new lease is served.
+    pub(super) fn stop(&self) {
+        self.0.state.lock().grants.stop();
+    }
+
+    /// Whether there are no new leases here.
     pub(super) fn is_draining(&self) -> bool {
         self.0.state.lock().grants.is_draining()
     }

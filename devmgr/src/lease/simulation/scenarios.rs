@@ -130,6 +130,26 @@ fn what_is_set_aside_goes_to_those_who_are_gone_in_time() {
 }
 
 #[test]
+fn who_comes_back_while_he_is_offered_something_keeps_his_place_if_nothing_comes_of_it() {
+    let mut world = gpus(&[1]);
+    let held = world.ask(0, "1", None);
+    let waiting = world.ask(1, "1", None);
+    let user = world.users[&held].clone();
+    world.event(Event::Release { lease: held, user });
+    // The node is told, and says that it is done; what it is to serve then does not reach it.
+    assert!(world.deliver_to_node(0) && world.deliver_to_manager(0));
+    world.event(Event::RequestLost { lease: waiting });
+    let mut again = world.new_request(1, "1");
+    (again.lease, again.groups) = (waiting, Vec::new());
+    world.event(Event::Request(again));
+    world.lose(0);
+    world.live(50);
+    world.join(0);
+    world.deliver_all();
+    assert!(world.holds(waiting), "{:?}", world.told.get(&waiting));
+}
+
+#[test]
 fn the_queue_keeps_its_order_over_a_restart() {
     let mut world = gpus(&[1]);
     let held = world.ask(0, "1", None);

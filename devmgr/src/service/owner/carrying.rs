@@ -21,7 +21,7 @@ impl Owner {
             match effect {
                 Effect::Act(action) => self.act(action),
                 Effect::Listen { lease, watcher } => {
-                    self.expect(&watcher);
+                    self.expect(lease, &watcher);
                     if let Some(earlier) = self.watchers.insert(lease, watcher) {
                         earlier.tell(News::Replaced);
                     }

@@ -7,9 +7,9 @@
 use std::mem::take;
 
 use super::super::gate::wall_now;
-use super::super::input::{News, Watcher};
+use super::super::input::{News, Watcher, WatcherId};
 use super::Owner;
-use crate::identity::{Caller, IdentityChange, NotKnown};
+use crate::identity::{Caller, Directory, IdentityChange, NotKnown};
 use crate::lease::{Event, LeaseId, LeaseState};
 use crate::policy::UserName;
 
@@ -20,9 +20,20 @@ pub(super) struct Judging {
     is_due: bool,
     /// Users who are no more.
     deleted: Vec<UserName>,
+    /// Who has hung up before he was listened for.
+    gone: Vec<(LeaseId, WatcherId)>,
 }
 
 impl Judging {
+    /// A manager that has ended between a change and what it leads to looks at it when it is started again.
+    pub(super) fn at_start(directory: &Directory) -> Judging {
+        Judging {
+            is_due: true,
+            deleted: directory.removed().cloned().collect(),
+            gone: Vec::new(),
+        }
+    }
+
     /// A change is durable.
     pub(super) fn note(&mut self, change: &IdentityChange) {
         match change {
@@ -48,6 +59,9 @@ impl Owner {
 
     /// Ends connections of nodes, streams and leases of those who may not have them any more, if somebody may less.
     pub(super) fn judge_again(&mut self) {
+        for (lease, id) in take(&mut self.judging.gone) {
+            self.request_lost(lease, id);
+        }
         if !take(&mut self.judging.is_due) {
             return;
         }
@@ -76,8 +90,12 @@ impl Owner {
         }
     }
 
-    /// A stream that begins now, and was on its way while who is who has changed, is looked at again.
-    pub(super) fn expect(&mut self, watcher: &Watcher) {
+    /// A stream that begins now, and was on its way while who is who has changed, is looked at again; so is one
+    /// that has ended meanwhile, of which nothing more will come.
+    pub(super) fn expect(&mut self, lease: LeaseId, watcher: &Watcher) {
+        if watcher.is_gone() {
+            self.judging.gone.push((lease, watcher.id));
+        }
         self.judging.is_due |= self.again(&watcher.caller).is_err();
     }
 

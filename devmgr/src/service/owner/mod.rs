@@ -26,7 +26,7 @@ use super::book::{Book, Now, Offered, Sight};
 use super::gate::{SharedDirectory, wall_now};
 use super::input::{
     Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, NotWritten, Reply, Watcher,
-    Wish,
+    WatcherId, Wish,
 };
 use super::watching::Counters;
 use super::wire;
@@ -127,6 +127,7 @@ impl Clock {
 impl Owner {
     pub(crate) fn new(beginning: Beginning) -> Owner {
         Owner {
+            judging: Judging::at_start(&beginning.directory),
             manager: beginning.manager,
             clock: beginning.clock,
             book: beginning.book,
@@ -139,7 +140,6 @@ impl Owner {
             writing: Writing::new(beginning.store, beginning.health),
             counters: beginning.counters,
             revoked: Revoked::default(),
-            judging: Judging::default(),
             cut_off: Vec::new(),
         }
     }
@@ -209,12 +209,7 @@ impl Owner {
                 // Who asked may have gone meanwhile.
                 drop(answer.send(shares));
             }
-            Input::RequestLost(lease, id) => {
-                if self.watchers.get(&lease).is_some_and(|w| w.id == id) {
-                    self.watchers.remove(&lease);
-                    self.handle(Event::RequestLost { lease });
-                }
-            }
+            Input::RequestLost(lease, id) => self.request_lost(lease, id),
             Input::Ask(ask, answer) => self.ask(&ask, answer),
             Input::Order(event, done) => match self.writing.problem() {
                 Some(problem) => drop(done.send(Err(problem.into()))),
@@ -326,9 +321,7 @@ impl Owner {
         }
         Counters::count(&self.counters.requests);
         let lease = request.lease;
-        let mut step = self
-            .manager
-            .handle(self.clock.now(), Event::Request(request));
+        let mut step = self.step(Event::Request(request));
         let outcome = take_answer(&mut step, lease);
         // Of another's request nothing is told, and its own stream stays the one that hears of it.
         let is_anothers = matches!(
@@ -349,6 +342,14 @@ impl Owner {
             ]
         };
         self.do_later(step, effects);
+    }
+
+    /// Somebody listens no more to what becomes of his request; another may have come in his place.
+    fn request_lost(&mut self, lease: LeaseId, id: WatcherId) {
+        if self.watchers.get(&lease).is_some_and(|of| of.id == id) {
+            self.watchers.remove(&lease);
+            self.handle(Event::RequestLost { lease });
+        }
     }
 
     fn ask(&mut self, ask: &Ask, answer: oneshot::Sender<Reply<Answer>>) {
