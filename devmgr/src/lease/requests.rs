@@ -21,6 +21,9 @@ use crate::policy::queue::Place;
 
 /// Of so many of those who wait is told what they lack, from the first on.
 const LACKS: usize = 1000;
+/// So many of a user's may wait that name single devices: each takes a look at all devices, again and again, where
+/// others are held against their few classes.
+const NAMING: usize = 16;
 
 impl Manager {
     pub(super) fn request(&mut self, new: NewRequest) {
@@ -129,6 +132,20 @@ impl Manager {
         }
         let own = self.queue.count_of(&demand.party.user);
         if own >= self.policy.longest_queue_per_user as usize {
+            return Err(Refusal::QueueFullOfOwn);
+        }
+        let is_like = |of: &Waiting| {
+            of.demand.party.user == demand.party.user && of.demand.devices.names_devices()
+        };
+        if demand.devices.names_devices()
+            && self
+                .queue
+                .iter()
+                .filter(|(_, of)| is_like(of))
+                .take(NAMING)
+                .count()
+                >= NAMING
+        {
             return Err(Refusal::QueueFullOfOwn);
         }
         Ok(())

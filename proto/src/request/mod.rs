@@ -197,6 +197,13 @@ impl DeviceRequest {
         self.placement
     }
 
+    /// Whether it asks for single devices, by a UUID or an address, which equal ones do not share.
+    #[must_use]
+    pub fn names_devices(&self) -> bool {
+        let mut conditions = self.wanted.iter().flat_map(|of| &of.conditions);
+        conditions.any(|of| of.property().identity)
+    }
+
     /// Devices of all kinds together.
     #[must_use]
     pub fn count(&self) -> u32 {

@@ -150,6 +150,24 @@ fn who_comes_back_while_he_is_offered_something_keeps_his_place_if_nothing_comes
 }
 
 #[test]
+fn few_requests_of_a_user_that_name_single_devices_may_wait() {
+    let mut world = gpus(&[1]);
+    world.ask(0, "1", None);
+    let named = |n: u32| format!("1, UUID_KHR={n:032x}");
+    let refused =
+        |world: &World, lease: &LeaseId| matches!(world.told.get(lease), Some(Told::Over));
+    let of_user = |world: &mut World, user| {
+        let asked: Vec<_> = (0..20).map(|n| world.ask(user, &named(n), None)).collect();
+        asked.iter().filter(|lease| refused(world, lease)).count()
+    };
+    assert_eq!(of_user(&mut world, 1), 4);
+    // Others are as free as before, and he is with what names none.
+    assert_eq!(of_user(&mut world, 2), 4);
+    let plain = world.ask(1, "1", None);
+    assert!(!refused(&world, &plain));
+}
+
+#[test]
 fn the_queue_keeps_its_order_over_a_restart() {
     let mut world = gpus(&[1]);
     let held = world.ask(0, "1", None);
