@@ -136,3 +136,25 @@ SPEC_CASE(what_loaders_answer)
     }
     fact("the driver answers what its loader does");
 }
+
+typedef cl_int (*count_device)(cl_device_id);
+typedef cl_int (*divide)(cl_device_id, const cl_ulong *, cl_uint, cl_device_id *, cl_uint *);
+
+/* cl_ext_device_fission, from before OpenCL 1.2. */
+SPEC_CASE(parts_of_devices_before_version_1_2)
+{
+    if (offers("cl_ext_device_fission"))
+        skip("the device has cl_ext_device_fission");
+    enum { EQUALLY = 0x4050 };
+    const cl_ulong equally[] = {EQUALLY, 1, 0};
+    cl_uint count = 77;
+    /* A root device has no references that could be counted. */
+    if (table()->clRetainDeviceEXT != NULL)
+        OK(AS(count_device, clRetainDeviceEXT)(device));
+    if (table()->clReleaseDeviceEXT != NULL)
+        OK(AS(count_device, clReleaseDeviceEXT)(device));
+    if (table()->clCreateSubDevicesEXT != NULL)
+        CHECK(AS(divide, clCreateSubDevicesEXT)(device, equally, 0, NULL, &count) == CL_INVALID_VALUE);
+    CHECK(count == 77);
+    fact("the forerunner of sub-devices is not offered, and refused");
+}
