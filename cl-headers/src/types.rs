@@ -2,7 +2,7 @@
 //!
 //! They come from `opencl-sys`, of which only types and numbers are used, never its functions
 //! (they would bind to a system loader, perhaps the very one that loaded us). Added here: names for
-//! the callback types, and the few constants that `opencl-sys` does not have.
+//! the callback types, and the few constants that `opencl-sys` does not have, or has wrong.
 //!
 //! Invariant: no item of this module refers to a symbol that must be linked.
 
@@ -62,6 +62,10 @@ pub const CL_ICDL_VENDOR: cl_icdl_info = 4;
 /// Signature of `clGetICDLoaderInfoOCLICD`.
 pub type clGetICDLoaderInfoOCLICD_fn =
     unsafe extern "C" fn(cl_icdl_info, size_t, *mut c_void, *mut size_t) -> cl_int;
+
+/// `cl_khr_command_buffer_mutable_dispatch`: what the program asserts of all launches of a command buffer. opencl-sys
+/// 0.6.5 has another number than the header.
+pub const CL_COMMAND_BUFFER_MUTABLE_DISPATCH_ASSERTS_KHR: cl_command_buffer_properties_khr = 0x12B7;
 
 /// `cl_channel_order` of an image with depth and stencil (`cl_khr_gl_depth_images`).
 pub const CL_DEPTH_STENCIL: cl_channel_order = 0x10BE;

@@ -27,19 +27,21 @@ fn creation_wants_one_queue_and_flags_that_are_there() {
     for wrong in [&again[..], &[FLAGS, u64::MAX, 0], &[77, 0, 0]] {
         assert_eq!(code(&[cl.queue], Some(wrong)), Some(CL_INVALID_VALUE));
     }
-    let mutable = [FLAGS, CL_COMMAND_BUFFER_MUTABLE_KHR, 0];
-    assert_eq!(code(&[cl.queue], Some(&mutable)), Some(CL_INVALID_PROPERTY));
+    const ASSERTS: u64 = CL_COMMAND_BUFFER_MUTABLE_DISPATCH_ASSERTS_KHR;
+    let asserts = [ASSERTS, 2, 0];
+    assert_eq!(code(&[cl.queue], Some(&asserts)), Some(CL_INVALID_VALUE));
     for right in [
         &[0][..],
         &[FLAGS, 0, 0],
         &[FLAGS, CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR, 0],
+        &[ASSERTS, 1, FLAGS, CL_COMMAND_BUFFER_MUTABLE_KHR, 0],
     ] {
         let raw = create(&[cl.queue], Some(right)).expect("a command buffer");
-        let mut back = [77u64; 3];
+        let mut back = [77u64; 5];
         let mut size = 0;
         let to = back.as_mut_ptr().cast();
         let name = CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR;
-        assert_eq!(call!(info(raw, name, 24, to, &raw mut size)), CL_SUCCESS);
+        assert_eq!(call!(info(raw, name, 40, to, &raw mut size)), CL_SUCCESS);
         assert_eq!(back[..size / 8], *right);
         assert_eq!(call!(release(raw)), CL_SUCCESS);
     }
@@ -192,7 +194,7 @@ fn a_command_is_refused_as_its_plain_enqueue_is() {
 }
 
 #[test]
-fn queues_properties_and_handles_of_commands_are_for_other_extensions() {
+fn queues_properties_and_handles_of_commands_are_for_others() {
     let cl = Fixture::new();
     let recorded = Recorded::new(cl.queue);
     let (raw, mut handle, mut point) = (recorded.raw, null_mut(), 1u32);

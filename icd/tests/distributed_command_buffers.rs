@@ -98,3 +98,57 @@ fn a_queue_of_another_device_is_refused() {
         ok!(clReleaseMemObject(memory));
     }
 }
+
+#[test]
+fn a_launch_that_changes_while_replays_are_held_back_runs_as_each_was_enqueued() {
+    for properties in [0, OUT_OF_ORDER] {
+        let cl = several_with(properties);
+        let [x, y] = [100u32, 200].map(|value| cl.buffer_of(0, &words(value)));
+        let add = kernel(cl.program, "fake_add_u32");
+        assert_eq!(set(add, 0, &x), CL_SUCCESS);
+        assert_eq!(set(add, 1, &1u32), CL_SUCCESS);
+        let recorded = Recorded::mutable(cl.queues[BETA]);
+        let handle = recorded.launch_mutable(None, add, COUNT, None).unwrap();
+        assert_eq!(recorded.finalize(), CL_SUCCESS);
+        let gate = cl.user_event();
+        let held = recorded.enqueue(&[gate]);
+        // To the other buffer; this replay runs first where the queue lets it.
+        let value = 10u32;
+        let args = [arg(0, &y), arg(1, &value)];
+        assert_eq!(
+            recorded.update(&[config_of_args(handle, &args)]),
+            CL_SUCCESS
+        );
+        let (free, early) = match properties {
+            0 => (recorded.enqueue(&[gate]), false),
+            _ => (recorded.enqueue(&[]), true),
+        };
+        if early {
+            assert_eq!(finish(free), CL_SUCCESS);
+            assert!(cl.read(ALPHA, y, 0, SIZE) == words(210));
+        }
+        let half = COUNT / 2;
+        let change = cl_mutable_dispatch_config_khr {
+            work_dim: 1,
+            global_work_size: &raw const half,
+            ..config(handle)
+        };
+        assert_eq!(recorded.update(&[change]), CL_SUCCESS);
+        let last = recorded.enqueue(&[held]);
+        ok!(clSetUserEventStatus(gate, CL_COMPLETE));
+        assert_eq!(finish(last), CL_SUCCESS);
+        if !early {
+            assert_eq!(finish(free), CL_SUCCESS);
+        }
+        assert_eq!(finish(held), CL_SUCCESS);
+        assert!(cl.read(DELTA, x, 0, SIZE) == words(101), "the first alone");
+        let expected = [&words(220)[..SIZE / 2], &words(210)[..SIZE / 2]].concat();
+        assert!(cl.read(GAMMA, y, 0, SIZE) == expected, "the others");
+        drop(recorded);
+        ok!(clReleaseEvent(gate));
+        ok!(clReleaseKernel(add));
+        for memory in [x, y] {
+            ok!(clReleaseMemObject(memory));
+        }
+    }
+}

@@ -30,11 +30,13 @@ pub enum WireVersion {
     V10 = 10,
     /// 2026-11: command buffers.
     V11 = 11,
+    /// 2026-11: launches of command buffers that change, suggested sizes of work-groups.
+    V12 = 12,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V11;
+    pub const CURRENT: WireVersion = WireVersion::V12;
 
     /// Its number.
     #[must_use]

@@ -323,6 +323,11 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
     if name == c"clIcdGetPlatformIDsKHR" {
         return clIcdGetPlatformIDsKHR as *mut c_void;
     }
+    let name = match name.to_bytes() {
+        // Before OpenCL 3.1 it is the extension's.
+        b"clGetKernelSuggestedLocalWorkSizeKHR" => c"clGetKernelSuggestedLocalWorkSize",
+        _ => name,
+    };
     DISPATCH
         .function(name)
         .map_or(std::ptr::null_mut(), <*const c_void>::cast_mut)

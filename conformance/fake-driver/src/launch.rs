@@ -305,6 +305,23 @@ unsafe fn launch(
     unsafe { enqueue.submit(work) }
 }
 
+/// The most items of the first dimension that one driver chooses for a group.
+const CHOSEN: usize = 64;
+
+/// The local size that a launch without one would have: what the source demands; else a part of the first dimension,
+/// the smaller the more local memory the arguments take.
+fn suggestion(kernel: &Kernel, range: &Range) -> [usize; 3] {
+    if kernel.signature.required != [0; 3] {
+        return kernel.signature.required;
+    }
+    let local = local_memory(&kernel.values.lock());
+    let room = LOCAL_MEMORY.checked_div(local).unwrap_or(CHOSEN as u64);
+    let most = room.clamp(1, CHOSEN as u64) as usize;
+    let first = range.global[0];
+    let chosen = (1..=most).rev().find(|size| first.is_multiple_of(*size));
+    [chosen.unwrap_or(1), 1, 1]
+}
+
 pub(crate) mod api {
     #![allow(non_snake_case, reason = "OpenCL's names")]
     #![allow(clippy::too_many_arguments, reason = "OpenCL's functions")]
@@ -371,16 +388,20 @@ pub(crate) mod api {
         let (none, no_event) = (std::ptr::null(), std::ptr::null_mut());
         // SAFETY: passed on; no list, no event.
         let enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_MARKER, 0, none, no_event) }?;
+        let has_it = (enqueue.queue.device).has_extension("cl_khr_suggested_local_work_size");
+        ensure(has_it, CL_INVALID_OPERATION)?;
         // SAFETY: the application's handle.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
+        let is_set = kernel.values.lock().iter().all(Option::is_some);
+        ensure(is_set, CL_INVALID_KERNEL_ARGS)?;
         // SAFETY: passed on.
         let range = unsafe { range(&enqueue, kernel, work_dim, offset, global, std::ptr::null()) }?;
         ensure(range.items() > 0, CL_INVALID_GLOBAL_WORK_SIZE)?;
         ensure(!suggested.is_null(), CL_INVALID_VALUE)?;
-        for at in 0..work_dim as usize {
-            let required = kernel.signature.required[at].max(1);
+        let sizes = suggestion(kernel, &range);
+        for (at, size) in sizes.iter().enumerate().take(work_dim as usize) {
             // SAFETY: the application's array, `work_dim` long.
-            unsafe { suggested.add(at).write(required) };
+            unsafe { suggested.add(at).write(*size) };
         }
         Ok(())
     }

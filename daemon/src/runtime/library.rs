@@ -42,6 +42,7 @@ macro_rules! functions {
 }
 
 functions! {
+    clGetExtensionFunctionAddressForPlatform: clGetExtensionFunctionAddressForPlatform_t,
     clGetPlatformIDs: clGetPlatformIDs_t,
     clGetPlatformInfo: clGetPlatformInfo_t,
     clGetDeviceIDs: clGetDeviceIDs_t,

@@ -4,14 +4,16 @@
 //! Causeway's own platform is left out (a daemon never forwards to itself), and so is a platform
 //! without devices... which keeps its index, because a later driver fault must not renumber others.
 
+use std::ffi::{CStr, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::status::Status;
 use opencl_sys::{
-    CL_DEVICE_HOST_UNIFIED_MEMORY, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU,
-    CL_DEVICE_VENDOR_ID, CL_DEVICE_VERSION, CL_PLATFORM_NAME, cl_device_id, cl_platform_id,
+    CL_DEVICE_HOST_UNIFIED_MEMORY, CL_DEVICE_PLATFORM, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ALL,
+    CL_DEVICE_TYPE_CPU, CL_DEVICE_VENDOR_ID, CL_DEVICE_VERSION, CL_PLATFORM_NAME, cl_device_id,
+    cl_platform_id,
 };
 
 use super::clock::DeviceClock;
@@ -286,6 +288,23 @@ impl Device {
         info::bytes(|size, value, size_ret| {
             // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
             check(unsafe { cl!(clGetDeviceInfo(self.raw, name, size, value, size_ret)) })
+        })
+    }
+
+    /// A function of an extension of its platform's driver; null when there is none of that name.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn extension_function(&self, name: &CStr) -> Result<*mut c_void, Status> {
+        let platform = self.info(CL_DEVICE_PLATFORM)?;
+        let platform = info::number(&platform).unwrap_or(0);
+        let platform = std::ptr::with_exposed_provenance_mut(platform as usize);
+        // SAFETY: the driver's own platform, and a C string.
+        Ok(unsafe {
+            cl!(clGetExtensionFunctionAddressForPlatform(
+                platform,
+                name.as_ptr()
+            ))
         })
     }
 

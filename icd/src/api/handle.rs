@@ -29,8 +29,8 @@ use rustc_hash::FxHasher;
 
 use crate::error::{ClResult, fail};
 use crate::stub::{
-    Binding, Buffer, CommandBuffer, Context, Device, Event, Kernel, Platform, Program, Queue,
-    Sampler, Server,
+    Binding, Buffer, CommandBuffer, Context, Device, Event, Kernel, MutableCommand, Platform,
+    Program, Queue, Sampler, Server,
 };
 
 /// Which OpenCL object a handle stands for.
@@ -46,6 +46,7 @@ pub(crate) enum Kind {
     Event,
     Sampler,
     CommandBuffer,
+    MutableCommand,
     Server,
 }
 
@@ -99,10 +100,11 @@ objects! {
     Queue: Queue, cl_command_queue, CL_INVALID_COMMAND_QUEUE, |_| true;
     Buffer: Memory, cl_mem, CL_INVALID_MEM_OBJECT, Buffer::has_parts;
     Program: Program, cl_program, CL_INVALID_PROGRAM, |_| true;
-    Kernel: Kernel, cl_kernel, CL_INVALID_KERNEL, |_| false;
+    Kernel: Kernel, cl_kernel, CL_INVALID_KERNEL, Kernel::is_recorded;
     Event: Event, cl_event, CL_INVALID_EVENT, |_| true;
     Sampler: Sampler, cl_sampler, CL_INVALID_SAMPLER, |_| false;
     CommandBuffer: CommandBuffer, cl_command_buffer_khr, CL_INVALID_COMMAND_BUFFER_KHR, |_| false;
+    MutableCommand: MutableCommand, cl_mutable_command_khr, CL_INVALID_MUTABLE_COMMAND_KHR, |_| true;
     Server: Server, cl_server_WWU, CL_INVALID_SERVER_WWU, |_| true;
 }
 
@@ -128,7 +130,8 @@ pub(crate) fn publish<T: Object>(stub: Arc<T>) -> T::Raw {
     publish_held(stub, 1)
 }
 
-/// Gives a stub its handle without any hold: platforms, servers and root devices, which are never released.
+/// Gives a stub its handle without any hold: platforms, servers and root devices, which are never released, and launches
+/// of command buffers, which go with these.
 pub(crate) fn publish_permanent<T: Object>(stub: &Arc<T>) -> T::Raw {
     publish_held(stub.clone(), 0)
 }

@@ -57,7 +57,7 @@ fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
 ///
 /// # Safety
 /// `sizes` is NULL or points to `dimensions` sizes, at most 3.
-unsafe fn sizes(sizes: *const size_t, dimensions: usize, rest: u64) -> Option<[u64; 3]> {
+pub(super) unsafe fn sizes(sizes: *const size_t, dimensions: usize, rest: u64) -> Option<[u64; 3]> {
     // SAFETY: the caller's promise.
     let given = unsafe { list(sizes, dimensions) };
     (!given.is_empty())

@@ -129,6 +129,9 @@ fn extension_function(name: &CStr) -> *mut c_void {
         b"clIcdGetPlatformIDsKHR" => clIcdGetPlatformIDsKHR as *const (),
         b"clCreateProgramWithILKHR" => super::program::clCreateProgramWithIL as *const (),
         b"clGetKernelSubGroupInfoKHR" => super::kernel::clGetKernelSubGroupInfoKHR as *const (),
+        b"clGetKernelSuggestedLocalWorkSizeKHR" => {
+            super::kernel::clGetKernelSuggestedLocalWorkSizeKHR as *const ()
+        }
         b"clCreateCommandQueueWithPropertiesKHR" => {
             super::queue::clCreateCommandQueueWithProperties as *const ()
         }

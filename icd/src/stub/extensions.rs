@@ -52,6 +52,10 @@ pub(super) const PASSED: &[(&str, &str)] = &[
         "a query in the inventory; see pci.rs",
     ),
     (
+        "cl_khr_suggested_local_work_size",
+        "a question that the node answers",
+    ),
+    (
         "cl_khr_create_command_queue",
         "the function of OpenCL 2.0 under another name",
     ),
@@ -148,7 +152,6 @@ const WITHHELD: &[(&str, &str)] = &[
     ("cl_ext_buffer_device_address", ADDRESSES),
     ("cl_khr_command_buffer_", NOT_YET),
     ("cl_khr_semaphore", NOT_YET),
-    ("cl_khr_suggested_local_work_size", NOT_YET),
     ("cl_khr_spir", NOT_YET),
     ("cl_ext_device_fission", "superseded by OpenCL 1.2's own"),
     (
@@ -186,11 +189,18 @@ fn withheld(name: &str) -> Option<&'static str> {
 }
 
 /// Names that every device has by us, in which version and how, whatever its driver offers under that name.
-pub(super) const PROVIDED: &[(&str, cl_version, &str)] = &[(
-    "cl_khr_command_buffer",
-    version(0, 9, 8),
-    "kept and replayed by the worker; see command_buffer",
-)];
+pub(super) const PROVIDED: &[(&str, cl_version, &str)] = &[
+    (
+        "cl_khr_command_buffer",
+        version(0, 9, 8),
+        "kept and replayed by the worker; see command_buffer",
+    ),
+    (
+        "cl_khr_command_buffer_mutable_dispatch",
+        version(0, 9, 4),
+        "replays say what has changed; see command_buffer",
+    ),
+];
 
 /// `CL_MAKE_VERSION`.
 const fn version(major: u32, minor: u32, patch: u32) -> cl_version {
@@ -325,9 +335,9 @@ mod tests {
     #[test]
     fn what_needs_the_host_is_dropped_and_the_order_kept() {
         let list = b"cl_khr_fp64 cl_khr_gl_sharing  cl_khr_fp16 cl_unknown_thing\0";
-        let shown = b"cl_khr_fp64 cl_khr_fp16 cl_khr_command_buffer\0";
+        let shown = b"cl_khr_fp64 cl_khr_fp16 cl_khr_command_buffer cl_khr_command_buffer_mutable_dispatch\0";
         assert_eq!(shown_list(list), shown);
-        assert_eq!(shown_list(b"\0"), b"cl_khr_command_buffer\0");
+        assert_eq!(shown_list(b"\0"), shown[24..]);
     }
 
     #[test]
@@ -359,7 +369,8 @@ mod tests {
     fn what_we_do_ourselves_is_in_our_version_even_where_the_driver_has_it() {
         let theirs = entry_of(FIRST, "cl_khr_command_buffer");
         let ours = entry_of(version(0, 9, 8), "cl_khr_command_buffer");
-        assert_eq!(shown_versions(&theirs), ours);
+        let mutable = entry_of(version(0, 9, 4), "cl_khr_command_buffer_mutable_dispatch");
+        assert_eq!(shown_versions(&theirs), [ours, mutable].concat());
         let told = common(&[("cl_khr_command_buffer", &[])]);
         assert_eq!(told[0].1, version(0, 9, 8));
     }

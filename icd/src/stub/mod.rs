@@ -47,7 +47,7 @@ mod work;
 
 pub use binding::Binding;
 pub use buffer::{Buffer, BufferSpec};
-pub use command_buffer::{CommandBuffer, Recorded};
+pub use command_buffer::{Change, CommandBuffer, Mutable, MutableCommand, Properties, Recorded};
 pub use context::{Context, ContextNotify};
 pub use device::Device;
 pub use event::{Event, EventCallback};

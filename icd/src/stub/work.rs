@@ -207,8 +207,7 @@ impl Work {
                 })
             }
             Work::Ready(operation) => operation,
-            Work::Replay(replay) => replay.operation(),
-            Work::Launch(_) | Work::Read(_) | Work::Write(_) | Work::Map(_) => {
+            Work::Launch(_) | Work::Replay(_) | Work::Read(_) | Work::Write(_) | Work::Map(_) => {
                 unreachable!("of a distributed context, whose sequence sends it")
             }
             Work::Encoded(_) => unreachable!("encoded already, for the one site of its context"),
@@ -240,7 +239,6 @@ impl Work {
                 let (buffer, region) = of(buffer, region)?;
                 vec![Access::fill(buffer, region)]
             }
-            Work::Replay(replay) => replay.accesses().to_vec(),
             _ => Vec::new(),
         })
     }

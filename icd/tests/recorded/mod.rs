@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use crate::opencl::*;
 
-/// The functions of `cl_khr_command_buffer`.
+/// The functions of `cl_khr_command_buffer` and `cl_khr_command_buffer_mutable_dispatch`.
 pub struct Functions {
     pub create: clCreateCommandBufferKHR_fn,
     pub retain: clRetainCommandBufferKHR_fn,
@@ -33,6 +33,8 @@ pub struct Functions {
     pub launch: clCommandNDRangeKernelKHR_fn,
     pub svm_copy: clCommandSVMMemcpyKHR_fn,
     pub svm_fill: clCommandSVMMemFillKHR_fn,
+    pub update: clUpdateMutableCommandsKHR_fn,
+    pub command_info: clGetMutableCommandInfoKHR_fn,
 }
 
 /// A function by name, of the type that the header gives it.
@@ -68,6 +70,8 @@ pub fn functions() -> &'static Functions {
         launch: function(c"clCommandNDRangeKernelKHR"),
         svm_copy: function(c"clCommandSVMMemcpyKHR"),
         svm_fill: function(c"clCommandSVMMemFillKHR"),
+        update: function(c"clUpdateMutableCommandsKHR"),
+        command_info: function(c"clGetMutableCommandInfoKHR"),
     })
 }
 
@@ -120,7 +124,92 @@ pub fn create(
     outcome(code, made)
 }
 
+/// A change of a launch, to be filled in: nothing changes.
+pub fn config(command: cl_mutable_command_khr) -> cl_mutable_dispatch_config_khr {
+    cl_mutable_dispatch_config_khr {
+        command,
+        num_args: 0,
+        num_svm_args: 0,
+        num_exec_infos: 0,
+        work_dim: 0,
+        arg_list: null(),
+        arg_svm_list: null(),
+        exec_info_list: null(),
+        global_work_offset: null(),
+        global_work_size: null(),
+        local_work_size: null(),
+    }
+}
+
+/// An argument as it is changed.
+pub fn arg<T>(index: cl_uint, value: &T) -> cl_mutable_dispatch_arg_khr {
+    cl_mutable_dispatch_arg_khr {
+        arg_index: index,
+        arg_size: size_of::<T>(),
+        arg_value: (&raw const *value).cast(),
+    }
+}
+
+/// A change of arguments.
+pub fn config_of_args(
+    command: cl_mutable_command_khr,
+    args: &[cl_mutable_dispatch_arg_khr],
+) -> cl_mutable_dispatch_config_khr {
+    cl_mutable_dispatch_config_khr {
+        num_args: args.len() as cl_uint,
+        arg_list: args.as_ptr(),
+        ..config(command)
+    }
+}
+
 impl Recorded {
+    /// One whose launches may be changed.
+    pub fn mutable(queue: cl_command_queue) -> Recorded {
+        let flags = [
+            CL_COMMAND_BUFFER_FLAGS_KHR,
+            CL_COMMAND_BUFFER_MUTABLE_KHR,
+            0,
+        ];
+        let raw = create(&[queue], Some(&flags)).expect("a command buffer");
+        Recorded { raw }
+    }
+
+    /// Records a launch over one dimension with properties; its handle.
+    pub fn launch_mutable(
+        &self,
+        properties: Option<&[u64]>,
+        kernel: cl_kernel,
+        global: usize,
+        local: Option<usize>,
+    ) -> Result<cl_mutable_command_khr, cl_int> {
+        let mut handle = null_mut();
+        let code = call!(launch(
+            self.raw,
+            null_mut(),
+            properties.map_or(null(), <[u64]>::as_ptr),
+            kernel,
+            1,
+            null(),
+            &raw const global,
+            local.as_ref().map_or(null(), |local| &raw const *local),
+            0,
+            null(),
+            null_mut(),
+            &raw mut handle
+        ));
+        assert_eq!(handle.is_null(), code != CL_SUCCESS);
+        outcome(code, handle)
+    }
+
+    /// Changes launches; the code.
+    pub fn update(&self, configs: &[cl_mutable_dispatch_config_khr]) -> cl_int {
+        let types = vec![CL_STRUCTURE_TYPE_MUTABLE_DISPATCH_CONFIG_KHR; configs.len()];
+        let mut places: Vec<*const c_void> =
+            configs.iter().map(|of| (&raw const *of).cast()).collect();
+        let count = configs.len() as cl_uint;
+        call!(update(self.raw, count, types.as_ptr(), places.as_mut_ptr()))
+    }
+
     pub fn new(queue: cl_command_queue) -> Recorded {
         let raw = create(&[queue], None).expect("a command buffer");
         Recorded { raw }

@@ -399,7 +399,8 @@ pub struct CreateCommandBuffer {
     #[prost(uint64, tag = "2")]
     pub context: u64,
 }
-/// One more command at the end of a command buffer; the client records nothing after the first Replay.
+/// One more command at the end of a command buffer; the client records nothing after the first Replay, and changes launches
+/// with Replays only.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Record {
@@ -563,10 +564,24 @@ pub mod enqueue {
 /// Everything that was recorded, as one command: what was recorded after nothing comes after `wait`, and the event
 /// ends with the last of them.
 #[allow(clippy::all)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Replay {
     #[prost(uint64, tag = "1")]
     pub command_buffer: u64,
+    /// for this replay and those after it
+    #[prost(message, repeated, tag = "2")]
+    pub changed: ::prost::alloc::vec::Vec<ChangedLaunch>,
+}
+/// A launch of a command buffer that is not any more what it was at the replay before.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChangedLaunch {
+    /// among the commands recorded
+    #[prost(uint32, tag = "1")]
+    pub place: u32,
+    /// of the recorded kernel, with the arguments that have changed
+    #[prost(message, optional, tag = "2")]
+    pub launch: ::core::option::Option<NdRange>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -761,7 +776,7 @@ pub struct Barrier {}
 pub struct Query {
     #[prost(uint64, tag = "1")]
     pub request: u64,
-    #[prost(oneof = "query::Question", tags = "2, 3, 4, 5, 6")]
+    #[prost(oneof = "query::Question", tags = "2, 3, 4, 5, 6, 7")]
     pub question: ::core::option::Option<query::Question>,
 }
 /// Nested message and enum types in `Query`.
@@ -779,6 +794,8 @@ pub mod query {
         DeviceTimer(super::DeviceTimer),
         #[prost(message, tag = "6")]
         KernelSubGroup(super::KernelSubGroup),
+        #[prost(message, tag = "7")]
+        SuggestedLocalSize(super::SuggestedLocalSize),
     }
 }
 /// Answered at once, with the node's host clock.
@@ -823,6 +840,16 @@ pub struct KernelSubGroup {
     /// sizes that the answer may have
     #[prost(uint32, tag = "5")]
     pub room: u32,
+}
+/// clGetKernelSuggestedLocalWorkSize. Answered with as many sizes as there are dimensions, 8 bytes each.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SuggestedLocalSize {
+    #[prost(uint64, tag = "1")]
+    pub queue: u64,
+    /// with all arguments; the kernel's own launches know nothing of it
+    #[prost(message, optional, tag = "2")]
+    pub launch: ::core::option::Option<NdRange>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

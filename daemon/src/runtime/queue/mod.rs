@@ -14,12 +14,13 @@ mod map;
 mod rect;
 mod transfer;
 
+use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES,
-    cl_command_queue, cl_event,
+    cl_command_queue, cl_event, clGetKernelSuggestedLocalWorkSizeKHR_fn,
 };
 
 use super::context::Context;
@@ -198,6 +199,40 @@ impl Queue {
                 event.map_or(null_mut(), std::ptr::from_mut)
             ))
         })
+    }
+
+    /// The local size that the driver would choose for a launch of `kernel` with the arguments set on it
+    /// (`cl_khr_suggested_local_work_size`): as many numbers as there are dimensions.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_OPERATION` when it does not have the function.
+    pub fn suggested_local_size(
+        &self,
+        kernel: &mut Kernel,
+        shape: &Shape,
+    ) -> Result<Vec<usize>, Status> {
+        let name = c"clGetKernelSuggestedLocalWorkSizeKHR";
+        let address = self.device.extension_function(name)?;
+        // SAFETY: an `Option` of a function pointer is as large as its address, and a driver's function of this
+        // name has this signature by the extension's specification; null is `None`.
+        let function = unsafe {
+            std::mem::transmute::<*mut c_void, clGetKernelSuggestedLocalWorkSizeKHR_fn>(address)
+        };
+        let function = function.ok_or(Status::INVALID_OPERATION)?;
+        let offset = shape.offset.as_ref().map_or(null(), |list| list.as_ptr());
+        let mut suggested = [0; 3];
+        // SAFETY: the lists hold three numbers, `dimensions` is at most 3.
+        check(unsafe {
+            function(
+                self.raw,
+                kernel.raw,
+                shape.dimensions(),
+                offset,
+                shape.global.as_ptr(),
+                suggested.as_mut_ptr(),
+            )
+        })?;
+        Ok(suggested[..shape.dimensions() as usize].to_vec())
     }
 
     /// Completes when the wait list, or with none everything before it in the queue, did.

@@ -2,7 +2,7 @@
 //!
 //! The client says of each which of the earlier ones it comes after; an in-order native queue sees to that by itself,
 //! an out-of-order one by the commands' events. A launch has an argument table of its own, so neither the kernel's
-//! other launches nor those of other command buffers change it. The native queues' own command buffers are not
+//! other launches nor those of other command buffers change it; a replay may, for itself and those after it. The native queues' own command buffers are not
 //! used: few drivers have them, and this is the same on all.
 //!
 //! What it is not: it decides no order, and holds nothing back: a replay is one command of the graph. Invariants: a
@@ -12,11 +12,14 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{CreateCommandBuffer, NdRange, Record, Replay, record};
+use causeway_proto::command::{
+    ChangedLaunch, CreateCommandBuffer, NdRange, Record, Replay, record,
+};
 use causeway_proto::id::{CommandBufferId, ContextId, KernelId};
 use causeway_proto::limits::MAX_RECORDED;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
+use prost::Message;
 
 use super::arguments::Arguments;
 use super::command::Kind;
@@ -102,7 +105,7 @@ fn operation_of(
 ) -> Result<Result<Operation, Status>, Violation> {
     use record::Operation as Wire;
     Ok(match operation {
-        Some(Wire::NdRange(launch)) => nd_range(&launch, objects, version)?,
+        Some(Wire::NdRange(launch)) => whole(&launch, Arguments::default(), objects, version)?,
         Some(Wire::CopyBuffer(copy)) => copy_buffer(&copy, objects)?.operation,
         Some(Wire::FillBuffer(fill)) => fill_buffer(fill, objects)?.operation,
         Some(Wire::FillImage(fill)) => fill_image(&fill, objects)?.operation,
@@ -111,14 +114,17 @@ fn operation_of(
     })
 }
 
-// With a table of its own, which keeps no memory alive.
-fn nd_range(
+/// A launch with an argument table of its own, which keeps no memory alive: `arguments` with what has changed.
+///
+/// # Errors
+/// [`Violation`] for what no client of ours says.
+pub(super) fn whole(
     launch: &NdRange,
+    mut arguments: Arguments,
     objects: &Objects,
     version: u64,
 ) -> Result<Result<Operation, Status>, Violation> {
     let kernel = find(&objects.kernels, KernelId(launch.kernel))?;
-    let mut arguments = Arguments::default();
     arguments.change(&launch.args, objects, version)?;
     if let Some(reaches) = &launch.reaches {
         arguments.reach(reaches, objects, version)?;
@@ -141,14 +147,22 @@ pub(super) fn remove(core: &mut Core, id: CommandBufferId) -> Option<Arc<Command
     Some(gone)
 }
 
-/// What a `Replay` does at this place in the stream.
+/// What a `Replay` does at this place in the stream. `version` is new with every call.
 ///
 /// # Errors
-/// [`Violation::Unknown`].
-pub(super) fn replay(replay: &Replay, objects: &Objects) -> Result<Prepared, Violation> {
+/// [`Violation`] for what no client of ours says.
+pub(super) fn replay(
+    replay: &Replay,
+    objects: &Objects,
+    version: u64,
+) -> Result<Prepared, Violation> {
     let id = CommandBufferId(replay.command_buffer);
     let buffer = find(&objects.command_buffers, id)?;
-    let commands = Arc::clone(&buffer.commands.lock());
+    let (commands, bytes) = {
+        let mut commands = buffer.commands.lock();
+        let bytes = change(&mut commands, &replay.changed, objects, version)?;
+        (Arc::clone(&commands), bytes)
+    };
     let hold = || -> Result<_, Status> {
         let mut memory = Vec::new();
         for command in &*commands {
@@ -165,8 +179,45 @@ pub(super) fn replay(replay: &Replay, objects: &Objects) -> Result<Prepared, Vio
     });
     Ok(Prepared {
         kind: Kind::Replay,
+        bytes,
         ..Prepared::plain(operation)
     })
+}
+
+// Changes launches for this replay and those after it: those applied before have the list as it was. What a command so
+// keeps in memory, bytes.
+fn change(
+    commands: &mut Arc<Vec<Arc<Recorded>>>,
+    changed: &[ChangedLaunch],
+    objects: &Objects,
+    version: u64,
+) -> Result<usize, Violation> {
+    if changed.is_empty() {
+        return Ok(0);
+    }
+    let mut bytes = size_of_val(&commands[..]);
+    if changed.len() > commands.len() {
+        return Err(Violation::Malformed("more launches change than there are"));
+    }
+    let commands = Arc::make_mut(commands);
+    for change in changed {
+        let before = commands.get_mut(change.place as usize);
+        let (Some(before), Some(launch)) = (before, &change.launch) else {
+            return Err(Violation::Malformed("a change of what was not recorded"));
+        };
+        let arguments = match &before.operation {
+            Ok(Operation::NdRange { arguments, .. }) => Arguments::clone(arguments),
+            // Its kernel is broken, and stays so.
+            Err(_) => Arguments::default(),
+            Ok(_) => return Err(Violation::Malformed("a change of what is no launch")),
+        };
+        *before = Arc::new(Recorded {
+            operation: whole(launch, arguments, objects, version)?,
+            after: before.after.clone(),
+        });
+        bytes += launch.encoded_len();
+    }
+    Ok(bytes)
 }
 
 /// Hands the commands of a replay to a native queue, behind `waits`: the events of all but the last, as far as they

@@ -184,7 +184,7 @@ pub(crate) fn prepare(
             let far = far(path, enqueue.event, Part::Receive)?;
             with_peer(far, receive.buffer, receive.region.as_ref(), objects)?
         }
-        enqueue::Operation::Replay(replay) => command_buffers::replay(&replay, objects)?,
+        enqueue::Operation::Replay(replay) => command_buffers::replay(&replay, objects, version)?,
         enqueue::Operation::Marker(_) => Prepared {
             role: Role {
                 after_all: alone,

@@ -4,14 +4,16 @@
 use std::sync::Arc;
 
 use causeway_proto::command::{
-    Answer, DeviceTimer, KernelArg, KernelSubGroup, KernelWorkGroup, Query, TimerAnswer, answer,
-    kernel_arg, query,
+    Answer, DeviceTimer, KernelArg, KernelSubGroup, KernelWorkGroup, Query, SuggestedLocalSize,
+    TimerAnswer, answer, kernel_arg, query,
 };
-use causeway_proto::id::{DeviceIndex, KernelId, PlatformIndex, ProgramId, RequestId};
+use causeway_proto::id::{DeviceIndex, KernelId, PlatformIndex, ProgramId, QueueId, RequestId};
 use causeway_proto::status::Status;
 
+use super::arguments::Arguments;
+use super::command_buffers::whole;
 use super::objects::{Kernel, find};
-use super::{Shared, Violation, sub_devices};
+use super::{Shared, Violation, run, sub_devices};
 use crate::runtime::clock;
 use crate::runtime::node::Device;
 
@@ -30,6 +32,9 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
         }
         Some(query::Question::KernelWorkGroup(ask)) => kernel_work_group(shared, &ask)?.map(Some),
         Some(query::Question::KernelSubGroup(ask)) => kernel_sub_group(shared, &ask)?.map(Some),
+        Some(query::Question::SuggestedLocalSize(ask)) => {
+            suggested_local_size(shared, &ask)?.map(Some)
+        }
         Some(query::Question::DeviceTimer(ask)) => device_timer(shared, &ask)?.map(Some),
         None => return Err(Violation::Malformed("a query without a question")),
     };
@@ -108,6 +113,33 @@ fn kernel_sub_group(
             .kernel
             .sub_group_info(device, ask.name, &input, room)?;
         Ok(answer::Body::Value(value.into()))
+    };
+    Ok(answer())
+}
+
+/// The arguments are set for the question; the kernel's next launch sets its own again.
+fn suggested_local_size(
+    shared: &Arc<Shared>,
+    ask: &SuggestedLocalSize,
+) -> Result<Result<answer::Body, Status>, Violation> {
+    let launch = ask.launch.as_ref();
+    let launch = launch.ok_or(Violation::Malformed("a question about no launch"))?;
+    let (queue, operation) = {
+        let mut core = shared.core.lock();
+        core.version += 1;
+        let queue = find(&core.objects.queues, QueueId(ask.queue))?;
+        let arguments = Arguments::default();
+        (
+            queue,
+            whole(launch, arguments, &core.objects, core.version)?,
+        )
+    };
+    let answer = || -> Result<answer::Body, Status> {
+        let sizes = run::suggested_local_size(&queue, &operation?)?;
+        let bytes: Vec<u8> = (sizes.into_iter())
+            .flat_map(|size| (size as u64).to_le_bytes())
+            .collect();
+        Ok(answer::Body::Value(bytes.into()))
     };
     Ok(answer())
 }

@@ -27,6 +27,8 @@ use crate::bulk;
 use crate::runtime::event::{Event, Listener, WaitList, listen};
 use crate::runtime::host::Host;
 
+const INVALID_GLOBAL_WORK_SIZE: Status = Status(-63);
+
 /// Runs commands and remembers which queues to flush.
 pub(crate) struct Runner<'a> {
     shared: &'a Arc<Shared>,
@@ -309,6 +311,31 @@ pub(super) fn launch_untold(queue: &Queue, operation: &Operation) -> Option<Resu
         arguments.bind(&mut bound)?;
         native.nd_range_untold(&mut bound.kernel, shape)
     }))
+}
+
+/// The local size that the driver would choose for a launch.
+///
+/// # Errors
+/// What the driver says; `CL_INVALID_GLOBAL_WORK_SIZE` for a launch of nothing.
+pub(super) fn suggested_local_size(
+    queue: &Queue,
+    operation: &Operation,
+) -> Result<Vec<usize>, Status> {
+    let Operation::NdRange {
+        kernel,
+        arguments,
+        shape: Some(shape),
+        ..
+    } = operation
+    else {
+        return Err(INVALID_GLOBAL_WORK_SIZE);
+    };
+    let _held = arguments.hold()?;
+    let mut bound = bound(kernel)?.lock();
+    arguments.bind(&mut bound)?;
+    queue
+        .native()?
+        .suggested_local_size(&mut bound.kernel, shape)
 }
 
 /// Hands an operation other than a bulk transfer's or a replay to its native queue.

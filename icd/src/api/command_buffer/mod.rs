@@ -1,11 +1,12 @@
-//! `cl_khr_command_buffer`, version 0.9.8: creation, end of recording, enqueue, info; [`record`]: its commands.
+//! `cl_khr_command_buffer`, version 0.9.8: creation, end of recording, enqueue, info; [`record`]: its commands;
+//! [`mutable`]: `cl_khr_command_buffer_mutable_dispatch`, version 0.9.4.
 //!
-//! Causeway has it for every device itself (`stub/command_buffer`), whatever the node's driver offers. Command
-//! buffers may always be enqueued again while an earlier enqueue is under way, which since 0.9.8 needs no flag where
-//! the application orders the two; the flag and the capability of `cl_khr_command_buffer_mutable_dispatch`, where
-//! 0.9.8 has put them, are known for programs of before. Debian's headers are of 0.9.0: without `properties` in the
-//! functions that record, which came with 0.9.5.
+//! Causeway has both for every device itself (`stub/command_buffer`), whatever the node's driver offers. Command
+//! buffers may always be enqueued again, and changed, while an earlier enqueue is under way. Debian's headers are of
+//! 0.9.0: without `properties` in the functions that record, which came with 0.9.5, and with a list of structures in the
+//! one that changes.
 
+mod mutable;
 mod record;
 
 use std::ffi::CStr;
@@ -13,13 +14,14 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
+use self::mutable::*;
 use self::record::*;
 use super::entry::entry_points;
 use super::event::{give_event, wait_list};
 use super::handle;
 use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{CommandBuffer, Device, Queue};
+use crate::stub::{CommandBuffer, Device, Properties, Queue};
 
 /// A function of the extension by name.
 pub(super) fn function(name: &CStr) -> Option<*const ()> {
@@ -41,11 +43,13 @@ pub(super) fn function(name: &CStr) -> Option<*const ()> {
         b"clCommandNDRangeKernelKHR" => clCommandNDRangeKernelKHR as *const (),
         b"clCommandSVMMemcpyKHR" => clCommandSVMMemcpyKHR as *const (),
         b"clCommandSVMMemFillKHR" => clCommandSVMMemFillKHR as *const (),
+        b"clUpdateMutableCommandsKHR" => clUpdateMutableCommandsKHR as *const (),
+        b"clGetMutableCommandInfoKHR" => clGetMutableCommandInfoKHR as *const (),
         _ => return None,
     })
 }
 
-/// The extension's rows of `clGetDeviceInfo`; `None` for any other name.
+/// The extensions' rows of `clGetDeviceInfo`; `None` for any other name.
 pub(super) fn device_answer(
     device: &Device,
     name: cl_device_info,
@@ -61,18 +65,24 @@ pub(super) fn device_answer(
             info.give(device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES))
         }
         CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES_KHR => info.give(0u64),
+        CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR => info.give(capabilities(device)),
         _ => return None,
     })
 }
 
-/// Reads the property list of `clCreateCommandBufferKHR`.
+/// Reads a property list: names and values, with the 0 that ends it; empty for NULL. `known` says whether a value suits
+/// a name.
+///
+/// # Errors
+/// `CL_INVALID_VALUE` for a name that is not known or comes twice, what `known` says.
 ///
 /// # Safety
 /// `properties` is NULL or ends with a 0 name.
 unsafe fn read_properties(
-    properties: *const cl_command_buffer_properties_khr,
-) -> ClResult<Vec<cl_command_buffer_properties_khr>> {
-    let mut all = Vec::new();
+    properties: *const cl_properties,
+    known: impl Fn(cl_properties, u64) -> ClResult,
+) -> ClResult<Vec<cl_properties>> {
+    let mut all: Vec<cl_properties> = Vec::new();
     if properties.is_null() {
         return Ok(all);
     }
@@ -84,16 +94,46 @@ unsafe fn read_properties(
             return Ok(all);
         }
         // "[…] or if the same property name is specified more than once."
-        let fresh = name == CL_COMMAND_BUFFER_FLAGS_KHR && all.is_empty();
+        let fresh = value_of(&all, name).is_none();
         require(fresh, CL_INVALID_VALUE)?;
         // SAFETY: a name that is not 0 is followed by its value.
-        let flags = unsafe { properties.add(all.len() + 1).read() };
-        let offered = CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR;
-        let known = offered | CL_COMMAND_BUFFER_MUTABLE_KHR;
-        require(flags & !known == 0, CL_INVALID_VALUE)?;
-        require(flags & !offered == 0, CL_INVALID_PROPERTY)?;
-        all.extend([name, flags]);
+        let value = unsafe { properties.add(all.len() + 1).read() };
+        known(name, value)?;
+        all.extend([name, value]);
     }
+}
+
+/// The value of a name in such a list.
+fn value_of(list: &[cl_properties], name: cl_properties) -> Option<u64> {
+    let mut pairs = list.chunks_exact(2);
+    pairs.find_map(|pair| (pair[0] == name).then_some(pair[1]))
+}
+
+/// Reads the property list of `clCreateCommandBufferKHR`.
+///
+/// # Safety
+/// As [`read_properties`].
+unsafe fn creation_properties(
+    properties: *const cl_command_buffer_properties_khr,
+) -> ClResult<Properties> {
+    let known = |name, value| {
+        let bits = match name {
+            CL_COMMAND_BUFFER_FLAGS_KHR => {
+                CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR | CL_COMMAND_BUFFER_MUTABLE_KHR
+            }
+            CL_COMMAND_BUFFER_MUTABLE_DISPATCH_ASSERTS_KHR => ASSERTS,
+            _ => 0,
+        };
+        require(bits != 0 && value & !bits == 0, CL_INVALID_VALUE)
+    };
+    // SAFETY: the caller's promise.
+    let list = unsafe { read_properties(properties, known)? };
+    let value = |name| value_of(&list, name).unwrap_or(0);
+    Ok(Properties {
+        flags: value(CL_COMMAND_BUFFER_FLAGS_KHR),
+        asserts: value(CL_COMMAND_BUFFER_MUTABLE_DISPATCH_ASSERTS_KHR),
+        list,
+    })
 }
 
 entry_points! {
@@ -105,7 +145,7 @@ entry_points! {
         // SAFETY: not NULL, and of one handle.
         let queue = handle::resolve::<Queue>(unsafe { queues.read() })?;
         // SAFETY: the specification's contract of a property list.
-        let properties = unsafe { read_properties(properties)? };
+        let properties = unsafe { creation_properties(properties)? };
         Ok(handle::publish(CommandBuffer::new(queue, properties)?))
     }
 
@@ -185,7 +225,9 @@ fn answer(
         } else {
             CL_COMMAND_BUFFER_STATE_RECORDING_KHR
         }),
-        CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR => info.give_slice(command_buffer.properties()),
+        CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR => {
+            info.give_slice(&command_buffer.properties().list)
+        }
         CL_COMMAND_BUFFER_CONTEXT_KHR => info.give(handle::raw_of(queue.context())),
         _ => fail(CL_INVALID_VALUE),
     }

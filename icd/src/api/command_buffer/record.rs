@@ -11,8 +11,9 @@ use super::super::info::list;
 use super::super::launch;
 use super::super::memory::copy_fill::{self as buffer, Copy, CopyRectangle, Fill};
 use super::super::svm::copy_fill as svm;
+use super::mutable::{ASSERTS, launch_properties};
 use crate::error::{ClResult, require};
-use crate::stub::{CommandBuffer, Hold, Kernel, Queue, Recorded, Work};
+use crate::stub::{CommandBuffer, Hold, Kernel, Mutable, MutableCommand, Queue, Recorded, Work};
 
 /// What every command of a command buffer has.
 struct Call {
@@ -28,23 +29,78 @@ struct Call {
 impl Call {
     /// Checks what all commands share, then the command, and records it.
     fn record(&self, command: impl FnOnce(&Arc<Queue>) -> ClResult<Recorded>) -> ClResult {
-        let stub = handle::resolve::<CommandBuffer>(self.command_buffer)?;
-        // "If the cl_khr_command_buffer_multi_device extension is not supported […] command_queue must be NULL."
-        require(self.queue.is_null(), CL_INVALID_COMMAND_QUEUE)?;
-        require(!stub.is_executable(), CL_INVALID_OPERATION)?;
+        let stub = self.recording()?;
         require(self.handle.is_null(), CL_INVALID_VALUE)?;
         // SAFETY: the specification's contract of a property list: NULL, or at least the 0 that ends it.
         let is_empty = self.properties.is_null() || unsafe { self.properties.read() } == 0;
         require(is_empty, CL_INVALID_VALUE)?;
         let command = command(stub.queue())?;
+        self.append(&stub, command).map(drop)
+    }
+
+    /// The command buffer, which is recording.
+    fn recording(&self) -> ClResult<Arc<CommandBuffer>> {
+        let stub = handle::resolve::<CommandBuffer>(self.command_buffer)?;
+        // "If the cl_khr_command_buffer_multi_device extension is not supported […] command_queue must be NULL."
+        require(self.queue.is_null(), CL_INVALID_COMMAND_QUEUE)?;
+        require(!stub.is_executable(), CL_INVALID_OPERATION)?;
+        Ok(stub)
+    }
+
+    /// Records a command that was checked; its handle, if it is one that may be changed.
+    fn append(
+        &self,
+        stub: &Arc<CommandBuffer>,
+        command: Recorded,
+    ) -> ClResult<Option<Arc<MutableCommand>>> {
         let is_list = self.wait.is_null() == (self.count == 0);
         require(is_list, CL_INVALID_SYNC_POINT_WAIT_LIST_KHR)?;
         // SAFETY: NULL or of `count` sync points.
         let wait = unsafe { list(self.wait, self.count as usize) };
-        let point = stub.record(command, wait)?;
+        let (point, handle) = stub.record(command, wait)?;
         if !self.sync_point.is_null() {
             // SAFETY: the specification lets it be NULL or writable.
             unsafe { self.sync_point.write(point) };
+        }
+        Ok(handle)
+    }
+
+    /// Records a launch, which may have properties and a handle.
+    fn launch(
+        &self,
+        kernel: cl_kernel,
+        dimensions: cl_uint,
+        sizes: [*const size_t; 3],
+    ) -> ClResult {
+        let stub = self.recording()?;
+        // SAFETY: the specification's contract of a property list.
+        let properties = unsafe { launch_properties(&stub, self.properties)? };
+        let kernel = handle::resolve::<Kernel>(kernel)?;
+        let mut given = None;
+        let range = || {
+            // SAFETY: the specification's contract: NULL or `dimensions` sizes each.
+            let range = unsafe { launch::read_range(dimensions, sizes)? };
+            given = Some(range);
+            Ok(range)
+        };
+        let (launch, range) = launch::checked(&kernel, stub.queue(), range)?;
+        // "CL_INVALID_VALUE if command_buffer was created with […] CL_MUTABLE_DISPATCH_ASSERT_NO_ADDITIONAL_WORK_GROUPS_KHR
+        // and local_work_size is NULL, or if properties includes [it]".
+        let asserted = (stub.properties().asserts | properties.asserts) & ASSERTS != 0;
+        require(!asserted || !sizes[2].is_null(), CL_INVALID_VALUE)?;
+        let mutable = (!self.handle.is_null()).then(|| Mutable {
+            dispatch: launch.dispatch(&given.unwrap_or(range)),
+            fields: properties.fields,
+            properties: properties.list,
+        });
+        let launch = launch.capture(&range);
+        let command = match mutable {
+            Some(mutable) => Recorded::Mutable(launch, Box::new(mutable)),
+            None => Recorded::Launch(launch),
+        };
+        if let Some(command) = self.append(&stub, command)? {
+            // SAFETY: not NULL, as there is a handle: the specification's contract of a place for it.
+            unsafe { self.handle.write(handle::publish_permanent(&command)) };
         }
         Ok(())
     }
@@ -59,168 +115,33 @@ fn copying(copy: Copy) -> Recorded {
     work(copy.work(), copy.hold())
 }
 
-/// The arguments that all have.
-macro_rules! call {
-    ($command_buffer:ident, $queue:ident, $properties:ident, $count:ident, $wait:ident, $sync_point:ident, $handle:ident) => {
-        Call {
-            command_buffer: $command_buffer,
-            queue: $queue,
-            properties: $properties,
-            count: $count,
-            wait: $wait,
-            sync_point: $sync_point,
-            handle: $handle,
-        }
+/// Defines the entry points of all but launches: what all have is added before and behind the command's own parameters.
+/// The body is given the queue and returns [`ClResult<Recorded>`].
+macro_rules! commands {
+    ($(fn $name:ident($($p:ident: $t:ty),* $(,)?) |$queue:pat_param| $body:block)*) => {
+        entry_points! {$(
+            fn $name(
+                command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
+                properties: *const cl_command_properties_khr, $($p: $t,)*
+                num_sync_points_in_wait_list: cl_uint, sync_point_wait_list: *const cl_sync_point_khr,
+                sync_point: *mut cl_sync_point_khr, mutable_handle: *mut cl_mutable_command_khr,
+            ) {
+                Call {
+                    command_buffer,
+                    queue: command_queue,
+                    properties,
+                    count: num_sync_points_in_wait_list,
+                    wait: sync_point_wait_list,
+                    sync_point,
+                    handle: mutable_handle,
+                }
+                .record(|$queue| $body)
+            }
+        )*}
     };
 }
 
 entry_points! {
-    fn clCommandBarrierWithWaitListKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, num_sync_points_in_wait_list: cl_uint,
-        sync_point_wait_list: *const cl_sync_point_khr, sync_point: *mut cl_sync_point_khr,
-        mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|_| Ok(Recorded::Barrier))
-    }
-
-    fn clCommandCopyBufferKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, src_buffer: cl_mem, dst_buffer: cl_mem,
-        src_offset: size_t, dst_offset: size_t, size: size_t, num_sync_points_in_wait_list: cl_uint,
-        sync_point_wait_list: *const cl_sync_point_khr, sync_point: *mut cl_sync_point_khr,
-        mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let offsets = (src_offset, dst_offset, size);
-            buffer::bytes(queue, (src_buffer, dst_buffer), offsets).map(copying)
-        })
-    }
-
-    fn clCommandCopyBufferRectKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, src_buffer: cl_mem, dst_buffer: cl_mem,
-        src_origin: *const size_t, dst_origin: *const size_t, region: *const size_t,
-        src_row_pitch: size_t, src_slice_pitch: size_t, dst_row_pitch: size_t,
-        dst_slice_pitch: size_t, num_sync_points_in_wait_list: cl_uint,
-        sync_point_wait_list: *const cl_sync_point_khr, sync_point: *mut cl_sync_point_khr,
-        mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let rectangle = CopyRectangle {
-                source_origin: src_origin,
-                destination_origin: dst_origin,
-                region,
-                source_pitches: (src_row_pitch, src_slice_pitch),
-                destination_pitches: (dst_row_pitch, dst_slice_pitch),
-            };
-            rectangle.copy(queue, src_buffer, dst_buffer).map(copying)
-        })
-    }
-
-    fn clCommandCopyBufferToImageKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, src_buffer: cl_mem, dst_image: cl_mem,
-        src_offset: size_t, dst_origin: *const size_t, region: *const size_t,
-        num_sync_points_in_wait_list: cl_uint, sync_point_wait_list: *const cl_sync_point_khr,
-        sync_point: *mut cl_sync_point_khr, mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let (image, buffer) = ((dst_image, dst_origin, region), (src_buffer, src_offset));
-            // SAFETY: the specification's contract: arrays NULL or of three numbers.
-            unsafe { image::with_buffer(queue, Way::ToImage, image, buffer) }.map(copying)
-        })
-    }
-
-    fn clCommandCopyImageKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, src_image: cl_mem, dst_image: cl_mem,
-        src_origin: *const size_t, dst_origin: *const size_t, region: *const size_t,
-        num_sync_points_in_wait_list: cl_uint, sync_point_wait_list: *const cl_sync_point_khr,
-        sync_point: *mut cl_sync_point_khr, mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let (images, origins) = ((src_image, dst_image), (src_origin, dst_origin));
-            // SAFETY: the specification's contract: arrays NULL or of three numbers.
-            unsafe { image::images(queue, images, origins, region) }.map(copying)
-        })
-    }
-
-    fn clCommandCopyImageToBufferKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, src_image: cl_mem, dst_buffer: cl_mem,
-        src_origin: *const size_t, region: *const size_t, dst_offset: size_t,
-        num_sync_points_in_wait_list: cl_uint, sync_point_wait_list: *const cl_sync_point_khr,
-        sync_point: *mut cl_sync_point_khr, mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let (image, buffer) = ((src_image, src_origin, region), (dst_buffer, dst_offset));
-            // SAFETY: the specification's contract: arrays NULL or of three numbers.
-            unsafe { image::with_buffer(queue, Way::ToBuffer, image, buffer) }.map(copying)
-        })
-    }
-
-    fn clCommandFillBufferKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, buffer: cl_mem, pattern: *const c_void,
-        pattern_size: size_t, offset: size_t, size: size_t, num_sync_points_in_wait_list: cl_uint,
-        sync_point_wait_list: *const cl_sync_point_khr, sync_point: *mut cl_sync_point_khr,
-        mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let fill = Fill { buffer, pattern, pattern_size, offset, size };
-            // SAFETY: the specification's contract: NULL or of `pattern_size` bytes.
-            let (filled, memory) = unsafe { fill.work(queue)? };
-            Ok(work(filled, memory))
-        })
-    }
-
-    fn clCommandFillImageKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, image: cl_mem, fill_color: *const c_void,
-        origin: *const size_t, region: *const size_t, num_sync_points_in_wait_list: cl_uint,
-        sync_point_wait_list: *const cl_sync_point_khr, sync_point: *mut cl_sync_point_khr,
-        mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            // SAFETY: the specification's contract: a colour, and arrays NULL or of three numbers.
-            let (filled, memory) = unsafe { image::filling(queue, image, fill_color, (origin, region))? };
-            Ok(work(Some(filled), memory))
-        })
-    }
-
     fn clCommandNDRangeKernelKHR(
         command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
         properties: *const cl_command_properties_khr, kernel: cl_kernel, work_dim: cl_uint,
@@ -229,53 +150,99 @@ entry_points! {
         sync_point_wait_list: *const cl_sync_point_khr, sync_point: *mut cl_sync_point_khr,
         mutable_handle: *mut cl_mutable_command_khr,
     ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let kernel = handle::resolve::<Kernel>(kernel)?;
-            let lists = [global_work_offset, global_work_size, local_work_size];
-            // SAFETY: the specification's contract: NULL or `work_dim` sizes each.
-            let range = || unsafe { launch::read_range(work_dim, lists) };
-            let (launch, range) = launch::checked(&kernel, queue, range)?;
-            Ok(Recorded::Launch(launch.capture(&range)))
-        })
+        let call = Call {
+            command_buffer,
+            queue: command_queue,
+            properties,
+            count: num_sync_points_in_wait_list,
+            wait: sync_point_wait_list,
+            sync_point,
+            handle: mutable_handle,
+        };
+        call.launch(kernel, work_dim, [global_work_offset, global_work_size, local_work_size])
+    }
+}
+
+commands! {
+    fn clCommandBarrierWithWaitListKHR() |_| { Ok(Recorded::Barrier) }
+
+    fn clCommandCopyBufferKHR(
+        src_buffer: cl_mem, dst_buffer: cl_mem, src_offset: size_t, dst_offset: size_t, size: size_t,
+    ) |queue| {
+        let offsets = (src_offset, dst_offset, size);
+        buffer::bytes(queue, (src_buffer, dst_buffer), offsets).map(copying)
     }
 
-    fn clCommandSVMMemcpyKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, dst_ptr: *mut c_void,
-        src_ptr: *const c_void, size: size_t, num_sync_points_in_wait_list: cl_uint,
-        sync_point_wait_list: *const cl_sync_point_khr, sync_point: *mut cl_sync_point_khr,
-        mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let (copied, memory) = svm::copying(queue, dst_ptr, src_ptr, size)?;
-            Ok(work(copied, memory))
-        })
+    fn clCommandCopyBufferRectKHR(
+        src_buffer: cl_mem, dst_buffer: cl_mem, src_origin: *const size_t, dst_origin: *const size_t,
+        region: *const size_t, src_row_pitch: size_t, src_slice_pitch: size_t, dst_row_pitch: size_t,
+        dst_slice_pitch: size_t,
+    ) |queue| {
+        let rectangle = CopyRectangle {
+            source_origin: src_origin,
+            destination_origin: dst_origin,
+            region,
+            source_pitches: (src_row_pitch, src_slice_pitch),
+            destination_pitches: (dst_row_pitch, dst_slice_pitch),
+        };
+        rectangle.copy(queue, src_buffer, dst_buffer).map(copying)
+    }
+
+    fn clCommandCopyBufferToImageKHR(
+        src_buffer: cl_mem, dst_image: cl_mem, src_offset: size_t, dst_origin: *const size_t,
+        region: *const size_t,
+    ) |queue| {
+        let (image, buffer) = ((dst_image, dst_origin, region), (src_buffer, src_offset));
+        // SAFETY: the specification's contract: arrays NULL or of three numbers.
+        unsafe { image::with_buffer(queue, Way::ToImage, image, buffer) }.map(copying)
+    }
+
+    fn clCommandCopyImageKHR(
+        src_image: cl_mem, dst_image: cl_mem, src_origin: *const size_t, dst_origin: *const size_t,
+        region: *const size_t,
+    ) |queue| {
+        let (images, origins) = ((src_image, dst_image), (src_origin, dst_origin));
+        // SAFETY: the specification's contract: arrays NULL or of three numbers.
+        unsafe { image::images(queue, images, origins, region) }.map(copying)
+    }
+
+    fn clCommandCopyImageToBufferKHR(
+        src_image: cl_mem, dst_buffer: cl_mem, src_origin: *const size_t, region: *const size_t,
+        dst_offset: size_t,
+    ) |queue| {
+        let (image, buffer) = ((src_image, src_origin, region), (dst_buffer, dst_offset));
+        // SAFETY: the specification's contract: arrays NULL or of three numbers.
+        unsafe { image::with_buffer(queue, Way::ToBuffer, image, buffer) }.map(copying)
+    }
+
+    fn clCommandFillBufferKHR(
+        buffer: cl_mem, pattern: *const c_void, pattern_size: size_t, offset: size_t, size: size_t,
+    ) |queue| {
+        let fill = Fill { buffer, pattern, pattern_size, offset, size };
+        // SAFETY: the specification's contract: NULL or of `pattern_size` bytes.
+        let (filled, memory) = unsafe { fill.work(queue)? };
+        Ok(work(filled, memory))
+    }
+
+    fn clCommandFillImageKHR(
+        image: cl_mem, fill_color: *const c_void, origin: *const size_t, region: *const size_t,
+    ) |queue| {
+        // SAFETY: the specification's contract: a colour, and arrays NULL or of three numbers.
+        let (filled, memory) = unsafe { image::filling(queue, image, fill_color, (origin, region))? };
+        Ok(work(Some(filled), memory))
+    }
+
+    fn clCommandSVMMemcpyKHR(dst_ptr: *mut c_void, src_ptr: *const c_void, size: size_t) |queue| {
+        let (copied, memory) = svm::copying(queue, dst_ptr, src_ptr, size)?;
+        Ok(work(copied, memory))
     }
 
     fn clCommandSVMMemFillKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, svm_ptr: *mut c_void,
-        pattern: *const c_void, pattern_size: size_t, size: size_t,
-        num_sync_points_in_wait_list: cl_uint, sync_point_wait_list: *const cl_sync_point_khr,
-        sync_point: *mut cl_sync_point_khr, mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        call!(
-            command_buffer, command_queue, properties, num_sync_points_in_wait_list,
-            sync_point_wait_list, sync_point, mutable_handle
-        )
-        .record(|queue| {
-            let pattern = (pattern, pattern_size);
-            // SAFETY: the specification's contract: NULL or of `pattern_size` bytes.
-            let (filled, memory) = unsafe { svm::filling(queue, svm_ptr, pattern, size)? };
-            Ok(work(filled, memory))
-        })
+        svm_ptr: *mut c_void, pattern: *const c_void, pattern_size: size_t, size: size_t,
+    ) |queue| {
+        let pattern = (pattern, pattern_size);
+        // SAFETY: the specification's contract: NULL or of `pattern_size` bytes.
+        let (filled, memory) = unsafe { svm::filling(queue, svm_ptr, pattern, size)? };
+        Ok(work(filled, memory))
     }
 }

@@ -10,7 +10,7 @@ use crate::api::handle;
 use crate::api::info::{Answered, Info, list};
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::kernel::OnDevice;
-use crate::stub::{Device, Kernel, Origin, Queue};
+use crate::stub::{Device, Kernel, Origin};
 
 entry_points! {
     fn clGetKernelInfo(
@@ -71,17 +71,6 @@ entry_points! {
             )
         };
         require(code == CL_SUCCESS, code)
-    }
-
-    fn clGetKernelSuggestedLocalWorkSize(
-        command_queue: cl_command_queue, kernel: cl_kernel, _work_dim: cl_uint,
-        _global_work_offset: *const size_t, _global_work_size: *const size_t,
-        _suggested_local_work_size: *mut size_t,
-    ) {
-        handle::resolve::<Queue>(command_queue)?;
-        handle::resolve::<Kernel>(kernel)?;
-        // Of OpenCL 3.1; the platform is 3.0.
-        fail(CL_INVALID_OPERATION)
     }
 }
 

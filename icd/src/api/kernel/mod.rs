@@ -2,6 +2,7 @@
 
 mod arg;
 mod info;
+mod suggested;
 mod svm;
 
 use cl_headers::types::*;
@@ -14,6 +15,7 @@ use crate::stub::{Kernel, Program};
 
 pub(super) use arg::*;
 pub(super) use info::*;
+pub(super) use suggested::*;
 pub(super) use svm::*;
 
 entry_points! {

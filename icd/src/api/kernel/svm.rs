@@ -1,6 +1,6 @@
 //! `clSetKernelArgSVMPointer`, `clSetKernelExecInfo`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_proto::command::ArgKind;
 use causeway_proto::limits::MAX_LIST;
@@ -10,10 +10,17 @@ use crate::api::entry::entry_points;
 use crate::api::handle;
 use crate::api::info::list;
 use crate::error::{ClResult, Status, fail, require};
-use crate::stub::{ArgValue, Kernel, svm};
+use crate::stub::{ArgValue, Buffer, Kernel, svm};
 
-fn set_pointer(kernel: cl_kernel, index: cl_uint, address: usize) -> ClResult {
-    let kernel = handle::resolve::<Kernel>(kernel)?;
+/// Reads and checks an argument that is an address.
+///
+/// # Errors
+/// As `clSetKernelArgSVMPointer`.
+pub(in crate::api) fn svm_pointer(
+    kernel: &Kernel,
+    index: cl_uint,
+    address: usize,
+) -> ClResult<ArgValue> {
     let context = kernel.program().context();
     // "CL_INVALID_OPERATION if no devices in the context associated with kernel support SVM."
     require(context.has_svm(), CL_INVALID_OPERATION)?;
@@ -24,27 +31,27 @@ fn set_pointer(kernel: cl_kernel, index: cl_uint, address: usize) -> ClResult {
     // "CL_INVALID_ARG_VALUE if arg_value specified is not a valid value."
     let is_pointer = matches!(arg.kind, ArgKind::Memory | ArgKind::Unspecified);
     require(is_pointer, CL_INVALID_ARG_VALUE)?;
-    let value = match address {
-        0 => ArgValue::Memory(None),
-        address => {
-            let found = svm::find(context, address);
-            let (memory, offset) = found.ok_or(Status(CL_INVALID_ARG_VALUE))?;
-            ArgValue::Svm(Arc::downgrade(&memory), offset)
-        }
-    };
-    kernel.set_arg(index, value);
-    Ok(())
+    if address == 0 {
+        return Ok(ArgValue::Memory(None));
+    }
+    let found = svm::find(context, address);
+    let (memory, offset) = found.ok_or(Status(CL_INVALID_ARG_VALUE))?;
+    Ok(ArgValue::Svm(Arc::downgrade(&memory), offset))
 }
 
+/// Reads and checks execution info: the shared virtual memory that is reached by pointers in memory, if it says that.
+///
+/// # Errors
+/// As `clSetKernelExecInfo`.
+///
 /// # Safety
 /// `value` is NULL or leads to `size` readable bytes.
-unsafe fn set_exec_info(
-    kernel: cl_kernel,
+pub(in crate::api) unsafe fn exec_info(
+    kernel: &Kernel,
     name: cl_kernel_exec_info,
     size: size_t,
     value: *const c_void,
-) -> ClResult {
-    let kernel = handle::resolve::<Kernel>(kernel)?;
+) -> ClResult<Option<Vec<Weak<Buffer>>>> {
     let context = kernel.program().context();
     // "CL_INVALID_OPERATION if no devices in the context associated with kernel support SVM."
     require(context.has_svm(), CL_INVALID_OPERATION)?;
@@ -64,8 +71,7 @@ unsafe fn set_exec_info(
             found.dedup_by_key(|memory| memory.id());
             // More than one message tells.
             require(found.len() <= MAX_LIST, CL_OUT_OF_HOST_MEMORY)?;
-            kernel.set_reaches(found.iter().map(Arc::downgrade).collect());
-            Ok(())
+            Ok(Some(found.iter().map(Arc::downgrade).collect()))
         }
         CL_KERNEL_EXEC_INFO_SVM_FINE_GRAIN_SYSTEM => {
             require(
@@ -76,7 +82,8 @@ unsafe fn set_exec_info(
             let wanted = unsafe { value.cast::<cl_bool>().read_unaligned() };
             // "CL_INVALID_OPERATION if param_name is CL_KERNEL_EXEC_INFO_SVM_FINE_GRAIN_SYSTEM and param_value is
             // CL_TRUE but no devices in context associated with kernel support fine-grain system SVM allocations."
-            require(wanted == CL_FALSE, CL_INVALID_OPERATION)
+            require(wanted == CL_FALSE, CL_INVALID_OPERATION)?;
+            Ok(None)
         }
         _ => fail(CL_INVALID_VALUE),
     }
@@ -84,14 +91,22 @@ unsafe fn set_exec_info(
 
 entry_points! {
     fn clSetKernelArgSVMPointer(kernel: cl_kernel, arg_index: cl_uint, arg_value: *const c_void) {
-        set_pointer(kernel, arg_index, arg_value.expose_provenance())
+        let kernel = handle::resolve::<Kernel>(kernel)?;
+        let value = svm_pointer(&kernel, arg_index, arg_value.expose_provenance())?;
+        kernel.set_arg(arg_index as usize, value);
+        Ok(())
     }
 
     fn clSetKernelExecInfo(
         kernel: cl_kernel, param_name: cl_kernel_exec_info, param_value_size: size_t,
         param_value: *const c_void,
     ) {
+        let kernel = handle::resolve::<Kernel>(kernel)?;
         // SAFETY: the specification's contract: NULL or `param_value_size` readable bytes.
-        unsafe { set_exec_info(kernel, param_name, param_value_size, param_value) }
+        let reaches = unsafe { exec_info(&kernel, param_name, param_value_size, param_value)? };
+        if let Some(memory) = reaches {
+            kernel.set_reaches(memory);
+        }
+        Ok(())
     }
 }

@@ -4,40 +4,60 @@
 //! but plain enqueues, so every device has them. In a context of several sites a replay is one command, which reads
 //! and writes what all of its commands do together; so they run where their queue's device is, copies too.
 //!
-//! - [`order`]: which command comes after which.
+//! - [`order`]: which command comes after which;
+//! - [`mutable`]: launches that may be changed; [`replay`]: what of that the worker must be told.
 //!
 //! What it is not: it keeps no memory alive that is only an argument of a launch, as the specification wants it; a
 //! replay does while it runs. Invariant: nothing is recorded after the end of recording, so a replay is always of
 //! all commands.
 
+mod mutable;
 mod order;
+mod replay;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use causeway_proto::command::{
-    self, CreateCommandBuffer, Marker, ObjectKind, Record, command::Kind, enqueue, record,
+    CreateCommandBuffer, Marker, ObjectKind, Record, command::Kind, enqueue, record,
 };
 use causeway_proto::id::CommandBufferId;
 use causeway_proto::limits::MAX_RECORDED;
 use cl_headers::types::{
-    CL_COMMAND_COMMAND_BUFFER_KHR, CL_INVALID_MEM_OBJECT, CL_INVALID_OPERATION,
-    CL_INVALID_SYNC_POINT_WAIT_LIST_KHR,
+    CL_COMMAND_COMMAND_BUFFER_KHR, CL_INVALID_OPERATION, CL_INVALID_SYNC_POINT_WAIT_LIST_KHR,
 };
 use parking_lot::Mutex;
 
+use self::mutable::Slot;
 use self::order::Order;
+use self::replay::{Launches, Needs};
 use super::kernel::{Kernel, Snapshot};
 use super::{Binding, Buffer, Event, Hold, Queue, Site, Submission, Work, next_id, nothing};
-use crate::coherence::Access;
 use crate::error::{ClResult, Status, fail};
+
+pub use self::mutable::{Change, Mutable, MutableCommand};
+pub(super) use self::replay::Replay;
 
 /// See the module.
 pub struct CommandBuffer {
     pub(crate) binding: Binding,
     id: CommandBufferId,
     queue: Arc<Queue>,
-    properties: Vec<u64>,
+    properties: Properties,
     state: Mutex<State>,
+    // Its launches that may change, as the worker knows them. Locked after whatever orders commands in contexts of
+    // several sites, before it in others.
+    told: Arc<Mutex<Launches>>,
+}
+
+/// What it was made with.
+#[derive(Clone, Debug, Default)]
+pub struct Properties {
+    /// `CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR`, with its 0; empty when made without a list.
+    pub list: Vec<u64>,
+    /// `CL_COMMAND_BUFFER_FLAGS_KHR`.
+    pub flags: u64,
+    /// `CL_COMMAND_BUFFER_MUTABLE_DISPATCH_ASSERTS_KHR`.
+    pub asserts: u64,
 }
 
 enum State {
@@ -49,23 +69,28 @@ struct Recording {
     order: Order,
     // Of copies and fills.
     memory: Vec<Arc<Buffer>>,
-    arguments: Vec<Weak<Buffer>>,
-    // By pointers in memory.
-    reached: Vec<Weak<Buffer>>,
+    // Of all that does not change.
+    needs: Needs,
     kernels: Vec<Arc<Kernel>>,
-    // Of contexts of several sites.
-    accesses: Vec<Access>,
+    launches: Vec<Slot>,
 }
 
 struct Executable {
     count: u32,
     // Each once.
     memory: Hold,
-    arguments: Vec<Weak<Buffer>>,
-    // What is gone is reached no more.
-    reached: Vec<Weak<Buffer>>,
+    needs: Needs,
     _kernels: Vec<Arc<Kernel>>,
-    accesses: Arc<[Access]>,
+    launches: Vec<Slot>,
+    // Of a replay; none after a change.
+    current: Option<Current>,
+}
+
+// What a replay takes along, as long as nothing changes.
+#[derive(Clone)]
+struct Current {
+    needs: Arc<Needs>,
+    launches: Launches,
 }
 
 /// A command that is recorded.
@@ -76,18 +101,13 @@ pub enum Recorded {
     Barrier,
     /// A launch.
     Launch(Snapshot),
+    /// A launch that may be changed later.
+    Mutable(Snapshot, Box<Mutable>),
 }
 
 enum Kept {
     Memory(Hold),
-    Launch(Snapshot),
-}
-
-/// All commands of a command buffer, to be enqueued as one.
-#[derive(Clone, Debug)]
-pub struct Replay {
-    command_buffer: CommandBufferId,
-    accesses: Arc<[Access]>,
+    Launch(Snapshot, Option<Box<Mutable>>),
 }
 
 impl std::fmt::Debug for CommandBuffer {
@@ -99,11 +119,11 @@ impl std::fmt::Debug for CommandBuffer {
 }
 
 impl CommandBuffer {
-    /// For commands of `queue`; `properties` as the application gave them, with their 0, empty for none.
+    /// For commands of `queue`.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
-    pub fn new(queue: Arc<Queue>, properties: Vec<u64>) -> ClResult<Arc<CommandBuffer>> {
+    pub fn new(queue: Arc<Queue>, properties: Properties) -> ClResult<Arc<CommandBuffer>> {
         let id = CommandBufferId(next_id());
         let site = queue.site();
         site.send(Kind::CreateCommandBuffer(CreateCommandBuffer {
@@ -113,10 +133,9 @@ impl CommandBuffer {
         let recording = Recording {
             order: Order::new(queue.is_in_order()),
             memory: Vec::new(),
-            arguments: Vec::new(),
-            reached: Vec::new(),
+            needs: Needs::default(),
             kernels: Vec::new(),
-            accesses: Vec::new(),
+            launches: Vec::new(),
         };
         Ok(Arc::new(CommandBuffer {
             binding: Binding::default(),
@@ -124,6 +143,7 @@ impl CommandBuffer {
             queue,
             properties,
             state: Mutex::new(State::Recording(recording)),
+            told: Arc::default(),
         }))
     }
 
@@ -133,9 +153,9 @@ impl CommandBuffer {
         &self.queue
     }
 
-    /// `CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR`, with its 0; empty when made without a list.
+    /// What it was made with.
     #[must_use]
-    pub fn properties(&self) -> &[u64] {
+    pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
@@ -145,12 +165,17 @@ impl CommandBuffer {
         matches!(*self.state.lock(), State::Executable(_))
     }
 
-    /// Records a command that comes after those of these sync points; its own.
+    /// Records a command that comes after those of these sync points; its own, and the handle of a launch that may be
+    /// changed.
     ///
     /// # Errors
     /// `CL_INVALID_OPERATION` when recording has ended, `CL_INVALID_SYNC_POINT_WAIT_LIST_KHR` for a sync point
     /// that is none, `CL_OUT_OF_RESOURCES` for a command too many, `CL_DEVICE_NOT_AVAILABLE`.
-    pub fn record(&self, command: Recorded, sync_points: &[u32]) -> ClResult<u32> {
+    pub fn record(
+        self: &Arc<Self>,
+        command: Recorded,
+        sync_points: &[u32],
+    ) -> ClResult<(u32, Option<Arc<MutableCommand>>)> {
         let mut state = self.state.lock();
         let State::Recording(recording) = &mut *state else {
             return fail(CL_INVALID_OPERATION);
@@ -165,12 +190,7 @@ impl CommandBuffer {
         let is_barrier = matches!(command, Recorded::Barrier);
         let after = recording.order.after(&list, is_barrier);
         let site = self.queue.site();
-        let several = self.queue.context().is_distributed();
-        let accesses = if several {
-            command.accesses()?
-        } else {
-            Vec::new()
-        };
+        let needs = command.needs(self.queue.context().is_distributed())?;
         let (operation, kept) = command.on(site)?;
         site.send(Kind::Record(Record {
             command_buffer: self.id.0,
@@ -178,9 +198,28 @@ impl CommandBuffer {
             operation: Some(operation),
         }))?;
         recording.order.push(&after, is_barrier);
-        recording.accesses.extend(accesses);
-        recording.keep(kept);
-        Ok(count + 1)
+        let handle = match kept {
+            Kept::Memory(memory) => {
+                recording.memory.extend(memory);
+                recording.needs.add(&needs);
+                None
+            }
+            Kept::Launch(launch, None) => {
+                recording.kernels.push(launch.kernel().clone());
+                recording.needs.add(&needs);
+                None
+            }
+            Kept::Launch(launch, Some(mutable)) => {
+                launch.kernel().set_recorded();
+                recording.kernels.push(launch.kernel().clone());
+                let index = recording.launches.len();
+                let slot = Slot::new((self, index), count, *mutable, needs);
+                let handle = slot.handle().clone();
+                recording.launches.push(slot);
+                Some(handle)
+            }
+        };
+        Ok((count + 1, handle))
     }
 
     /// Ends recording.
@@ -192,7 +231,8 @@ impl CommandBuffer {
         let State::Recording(recording) = &mut *state else {
             return fail(CL_INVALID_OPERATION);
         };
-        let executable = recording.finish();
+        let mut executable = recording.finish();
+        *self.told.lock() = executable.current().launches;
         *state = State::Executable(executable);
         Ok(())
     }
@@ -208,9 +248,9 @@ impl CommandBuffer {
         wait: Vec<Arc<Event>>,
         visible: bool,
     ) -> ClResult<Arc<Event>> {
-        let (hold, accesses) = {
-            let state = self.state.lock();
-            let State::Executable(executable) = &*state else {
+        let (hold, replay) = {
+            let mut state = self.state.lock();
+            let State::Executable(executable) = &mut *state else {
                 return fail(CL_INVALID_OPERATION);
             };
             if executable.count == 0 {
@@ -218,86 +258,86 @@ impl CommandBuffer {
                 let command = CL_COMMAND_COMMAND_BUFFER_KHR;
                 return nothing(queue, command, wait, Hold::new(), None, visible);
             }
-            let arguments = executable.arguments.iter().map(Weak::upgrade);
-            let arguments: Option<Vec<_>> = arguments.collect();
-            let mut hold: Hold = arguments.ok_or(Status(CL_INVALID_MEM_OBJECT))?.into();
+            let current = executable.current();
+            let mut hold = current.needs.hold()?;
             hold.extend(executable.memory.iter().cloned());
-            hold.extend(executable.reached.iter().filter_map(Weak::upgrade));
-            (hold, executable.accesses.clone())
-        };
-        let replay = Replay {
-            command_buffer: self.id,
-            accesses,
+            let told = self.told.clone();
+            (hold, Replay::new(self.id, current, told))
         };
         // It is not released on the wire before what names it is there.
         let keep = self.clone();
-        let submission = Submission {
-            work: Work::Replay(replay),
+        let submission = |work| Submission {
+            work,
             command: CL_COMMAND_COMMAND_BUFFER_KHR,
             wait,
             hold,
             finisher: Some(Box::new(move |_, _| drop(keep))),
             visible,
         };
-        queue.submit(submission, |_| Ok(()))
+        if queue.context().is_distributed() {
+            return queue.submit(submission(Work::Replay(replay)), |_| Ok(()));
+        }
+        let (operation, commit) = replay.operation(queue.site())?;
+        let event = queue.submit(submission(Work::Ready(operation)), |_| Ok(()))?;
+        commit.sent();
+        Ok(event)
     }
 }
 
 impl Recording {
-    fn keep(&mut self, kept: Kept) {
-        match kept {
-            Kept::Memory(memory) => self.memory.extend(memory),
-            Kept::Launch(launch) => {
-                let buffers = launch.buffers().map(|(buffer, _)| Arc::downgrade(buffer));
-                self.arguments.extend(buffers);
-                let reached = launch.reached().iter().map(Arc::downgrade);
-                self.reached.extend(reached);
-                self.kernels.push(launch.kernel().clone());
-            }
-        }
-    }
-
     fn finish(&mut self) -> Executable {
         let Recording {
             order,
             memory,
-            arguments,
-            reached,
+            needs,
             kernels,
-            accesses,
+            launches,
         } = self;
         memory.sort_unstable_by_key(Arc::as_ptr);
         memory.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        for list in [&mut *arguments, &mut *reached] {
-            list.sort_unstable_by_key(Weak::as_ptr);
-            list.dedup_by(|one, other| Weak::ptr_eq(one, other));
-        }
         kernels.sort_unstable_by_key(Arc::as_ptr);
         kernels.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let mut needs = std::mem::take(needs);
+        needs.each_once();
         Executable {
             count: order.count(),
             memory: std::mem::take(memory).into(),
-            arguments: std::mem::take(arguments),
-            reached: std::mem::take(reached),
+            needs,
             _kernels: std::mem::take(kernels),
-            accesses: each_once(accesses).into(),
+            launches: std::mem::take(launches),
+            current: None,
         }
     }
 }
 
-fn each_once(accesses: &[Access]) -> Vec<Access> {
-    let mut seen = rustc_hash::FxHashSet::default();
-    let fresh = accesses.iter().filter(|access| seen.insert(**access));
-    fresh.copied().collect()
+impl Executable {
+    fn current(&mut self) -> Current {
+        let Executable {
+            needs,
+            launches,
+            current,
+            ..
+        } = self;
+        let made = || {
+            let mut all = needs.clone();
+            launches.iter().for_each(|slot| all.add(slot.needs()));
+            all.each_once();
+            Current {
+                needs: Arc::new(all),
+                launches: launches.iter().map(Slot::launch).collect(),
+            }
+        };
+        current.get_or_insert_with(made).clone()
+    }
 }
 
 impl Recorded {
-    // What it reads and writes.
-    fn accesses(&self) -> ClResult<Vec<Access>> {
+    // What a replay of it must hold, and in a context of several sites what it reads and writes.
+    fn needs(&self, several: bool) -> ClResult<Needs> {
         match self {
-            Recorded::Work(work, _) => work.accesses(),
-            Recorded::Barrier => Ok(Vec::new()),
-            Recorded::Launch(launch) => launch.accesses(),
+            Recorded::Work(work, _) if several => Ok(Needs::of_work(work.accesses()?)),
+            Recorded::Work(..) | Recorded::Barrier => Ok(Needs::default()),
+            Recorded::Launch(launch) | Recorded::Mutable(launch, _) => Needs::of(launch, several),
         }
     }
 
@@ -311,7 +351,11 @@ impl Recorded {
             }
             Recorded::Launch(launch) => {
                 let operation = record::Operation::NdRange(launch.recorded(site)?);
-                (operation, Kept::Launch(launch))
+                (operation, Kept::Launch(launch, None))
+            }
+            Recorded::Mutable(launch, mutable) => {
+                let operation = record::Operation::NdRange(launch.recorded(site)?);
+                (operation, Kept::Launch(launch, Some(mutable)))
             }
         })
     }
@@ -327,20 +371,6 @@ fn operation_of(operation: enqueue::Operation) -> ClResult<record::Operation> {
         Wire::Marker(marker) => record::Operation::Marker(marker),
         _ => return fail(CL_INVALID_OPERATION),
     })
-}
-
-impl Replay {
-    /// What it reads and writes, in a context of several sites.
-    pub(super) fn accesses(&self) -> &Arc<[Access]> {
-        &self.accesses
-    }
-
-    /// As the wire has it.
-    pub(super) fn operation(&self) -> enqueue::Operation {
-        enqueue::Operation::Replay(command::Replay {
-            command_buffer: self.command_buffer.0,
-        })
-    }
 }
 
 impl Drop for CommandBuffer {

@@ -15,6 +15,7 @@ use super::transfers::Sent;
 use super::withheld::Held;
 use crate::coherence::{self, Access, Lost, Place, Plan, Wait};
 use crate::error::{ClResult, Status};
+use crate::stub::command_buffer::Replay;
 use crate::stub::host_ranges::HostRanges;
 use crate::stub::kernel::Snapshot;
 use crate::stub::work::Write;
@@ -97,7 +98,8 @@ impl Sequence {
                 self.synchronise(command, is_barrier, place.is_after_all())
             }
             Work::Launch(launch) => self.launch(command, &launch),
-            Work::Fill { .. } | Work::FillImage { .. } | Work::Replay(_) => {
+            Work::Replay(replay) => self.replay(command, &replay),
+            Work::Fill { .. } | Work::FillImage { .. } => {
                 let accesses = work.accesses()?;
                 self.simple(command, &accesses, work)
             }
@@ -203,6 +205,16 @@ impl Sequence {
         let (site, queue) = (command.site(), command.queue.id());
         self.at_site(command, &accesses, |sequence, wait| {
             let (operation, commit) = launch.operation(site)?;
+            sequence.enqueue(site, queue, command.event, wait, operation)?;
+            commit.sent();
+            Ok(())
+        })
+    }
+
+    fn replay(&mut self, command: &Command<'_>, replay: &Replay) -> ClResult {
+        let (site, queue) = (command.site(), command.queue.id());
+        self.at_site(command, replay.accesses(), |sequence, wait| {
+            let (operation, commit) = replay.operation(site)?;
             sequence.enqueue(site, queue, command.event, wait, operation)?;
             commit.sent();
             Ok(())

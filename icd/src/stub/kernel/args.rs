@@ -158,6 +158,14 @@ impl Known {
         }
     }
 
+    /// Of a site that knows a launch with these.
+    pub(super) fn of(args: &Args) -> Known {
+        let mut known = Known::nothing(args.len());
+        known.note(args.changes());
+        known.note_reaches(args);
+        known
+    }
+
     /// What the site must be told for a launch with these arguments; `named` says what one is called there.
     ///
     /// # Errors

@@ -7,18 +7,21 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{KernelArg, NdRange, SvmPointer, SvmPointers, enqueue::Operation};
+use causeway_proto::command::{
+    KernelArg, NdRange, SuggestedLocalSize, SvmPointer, SvmPointers, enqueue::Operation,
+    query::Question,
+};
 use causeway_proto::id::KernelId;
 use cl_headers::types::{
-    CL_INVALID_PROGRAM_EXECUTABLE, CL_KERNEL_ARG_ACCESS_READ_ONLY, CL_KERNEL_ARG_ADDRESS_CONSTANT,
-    CL_KERNEL_ARG_TYPE_CONST, CL_MEM_READ_ONLY, CL_MISALIGNED_SUB_BUFFER_OFFSET,
-    CL_OUT_OF_RESOURCES,
+    CL_INVALID_PROGRAM_EXECUTABLE, CL_INVALID_VALUE, CL_KERNEL_ARG_ACCESS_READ_ONLY,
+    CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_TYPE_CONST, CL_MEM_READ_ONLY,
+    CL_MISALIGNED_SUB_BUFFER_OFFSET, CL_OUT_OF_RESOURCES,
 };
 use parking_lot::MutexGuard;
 
-use super::args::{Captured, Known, Value};
+use super::args::{Args, Captured, Known, Value};
 use super::signature::Declared;
-use super::{Kernel, Limits, Range, State};
+use super::{Dispatch, Kernel, Limits, Range, State, put};
 use crate::coherence::{Access, ArgumentKind};
 use crate::config::Settings;
 use crate::error::{ClResult, Status, require};
@@ -28,7 +31,7 @@ use crate::stub::{Buffer, Device, Event, Hold, Queue, Site, Submission, Work};
 /// A launch about to be enqueued; nobody sets arguments of the kernel meanwhile.
 pub struct Launch<'a> {
     kernel: &'a Arc<Kernel>,
-    device: &'a Device,
+    device: &'a Arc<Device>,
     limits: &'a Limits,
     // In the order of the arguments.
     buffers: Hold,
@@ -61,7 +64,7 @@ impl Kernel {
     /// `CL_INVALID_MEM_OBJECT`.
     pub fn launch<'a>(self: &'a Arc<Self>, device: &'a Device) -> ClResult<Launch<'a>> {
         let mut all = self.limits.iter();
-        let (_, limits) = all
+        let (device, limits) = all
             .find(|(known, _)| std::ptr::eq(&**known, device))
             .ok_or(Status(CL_INVALID_PROGRAM_EXECUTABLE))?;
         let state = self.state.lock();
@@ -94,33 +97,19 @@ impl Launch<'_> {
     /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_INVALID_IMAGE_SIZE`, `CL_IMAGE_FORMAT_NOT_SUPPORTED`,
     /// `CL_OUT_OF_RESOURCES`.
     pub fn check_memory(&self) -> ClResult {
-        let aligned = self
-            .buffers
-            .iter()
-            .all(|buffer| buffer.origin() % self.limits.alignment == 0);
-        require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
-        for buffer in &self.buffers {
-            if let Some(image) = buffer.image() {
-                image.check_on(self.device, buffer.flags())?;
-            }
-        }
-        let needed = self
-            .limits
-            .own_local_mem
-            .checked_add(self.state.args.local_memory());
-        let enough = needed.is_some_and(|needed| needed <= self.limits.local_mem);
-        require(enough, CL_OUT_OF_RESOURCES)
+        check_memory(self.device, self.limits, &self.state.args, &self.buffers)
     }
 
     /// Takes everything along that the launch needs, to be sent later.
     #[must_use]
     pub fn capture(self, range: &Range) -> Snapshot {
-        Snapshot {
-            kernel: self.kernel.clone(),
-            args: self.state.args.capture(&self.buffers).into(),
-            reached: self.state.args.reached(&self.buffers).into(),
-            range: *range,
-        }
+        Snapshot::new(self.kernel, &self.state.args, &self.buffers, range)
+    }
+
+    /// The launch as one that may be changed later; `range` as the application gave it.
+    #[must_use]
+    pub fn dispatch(&self, range: &Range) -> Dispatch {
+        Dispatch::new(self.kernel, self.device, &self.state.args, range)
     }
 
     /// Sends it.
@@ -176,7 +165,42 @@ impl Launch<'_> {
     }
 }
 
+/// See [`Launch::check_memory`].
+pub(super) fn check_memory(
+    device: &Device,
+    limits: &Limits,
+    args: &Args,
+    buffers: &[Arc<Buffer>],
+) -> ClResult {
+    let mut origins = buffers.iter().map(|buffer| buffer.origin());
+    let aligned = origins.all(|origin| origin % limits.alignment == 0);
+    require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
+    for buffer in buffers {
+        if let Some(image) = buffer.image() {
+            image.check_on(device, buffer.flags())?;
+        }
+    }
+    let needed = limits.own_local_mem.checked_add(args.local_memory());
+    let enough = needed.is_some_and(|needed| needed <= limits.local_mem);
+    require(enough, CL_OUT_OF_RESOURCES)
+}
+
 impl Snapshot {
+    /// With the buffers that [`Args::buffers`] gave.
+    pub(super) fn new(
+        kernel: &Arc<Kernel>,
+        args: &Args,
+        buffers: &[Arc<Buffer>],
+        range: &Range,
+    ) -> Snapshot {
+        Snapshot {
+            kernel: kernel.clone(),
+            args: args.capture(buffers).into(),
+            reached: args.reached(buffers).into(),
+            range: *range,
+        }
+    }
+
     /// The launch as a command for a site, naming the arguments that differ from the launch sent there
     /// before; makes the kernel and its buffers there if they are not yet. The command is to be appended
     /// to the site's session while the second result is held, which is then told.
@@ -212,6 +236,25 @@ impl Snapshot {
             reaches: (!memory.is_empty()).then_some(SvmPointers { memory }),
             ..nd_range(id, all, &self.range)
         })
+    }
+
+    /// `clGetKernelSuggestedLocalWorkSize` for this launch on a queue's device: a size for each dimension; one round
+    /// trip.
+    ///
+    /// # Errors
+    /// As [`Snapshot::operation`], and what the node says.
+    pub fn suggested_local_size(&self, queue: &Queue) -> ClResult<Vec<u64>> {
+        let ask = Question::SuggestedLocalSize(SuggestedLocalSize {
+            queue: queue.id().0,
+            launch: Some(self.recorded(queue.site())?),
+        });
+        let told = put(queue.site(), ask)?;
+        let sizes: Vec<u64> = told
+            .chunks_exact(8)
+            .filter_map(|size| Some(u64::from_le_bytes(size.try_into().ok()?)))
+            .collect();
+        require(sizes.len() == self.range.dimensions, CL_INVALID_VALUE)?;
+        Ok(sizes)
     }
 
     /// What it reaches by pointers in memory.
@@ -278,7 +321,7 @@ impl Commit<'_> {
     }
 }
 
-fn argument<'a>(value: Value<'a>, site: &Site) -> ClResult<Argument<'a>> {
+pub(super) fn argument<'a>(value: Value<'a>, site: &Site) -> ClResult<Argument<'a>> {
     Ok(match value {
         Value::Plain(bytes) => Argument::Plain(bytes),
         Value::Local(size) => Argument::LocalSize(size),
@@ -305,7 +348,7 @@ fn sizes(range: &Range) -> [&[u64]; 3] {
     given.map(|sizes| sizes.map_or(&[][..], |sizes| &sizes[..range.dimensions]))
 }
 
-fn nd_range(kernel: KernelId, args: Vec<KernelArg>, range: &Range) -> NdRange {
+pub(super) fn nd_range(kernel: KernelId, args: Vec<KernelArg>, range: &Range) -> NdRange {
     let [global, offset, local] = sizes(range).map(<[u64]>::to_vec);
     NdRange {
         kernel: kernel.0,

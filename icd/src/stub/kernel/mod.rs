@@ -4,10 +4,12 @@
 //! kernel comes to be on a site when it is first launched or asked there.
 
 mod args;
+mod dispatch;
 mod launch;
 mod range;
 mod signature;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{
@@ -26,6 +28,7 @@ use super::{Binding, Buffer, Device, Program, Site, next_id};
 use crate::error::{ClResult, Status, require};
 
 pub use args::{ArgValue, PlainBytes};
+pub use dispatch::Dispatch;
 pub use launch::{Commit, Launch, Snapshot};
 pub use range::{Limits, Range};
 pub use signature::{Arg, ArgInfo, Declared, OnDevice, Signature, united};
@@ -38,6 +41,8 @@ pub struct Kernel {
     signature: Arc<Signature>,
     limits: Vec<(Arc<Device>, Limits)>,
     state: Mutex<State>,
+    // In a command buffer whose launches name it: from then on queries give its handle back.
+    recorded: AtomicBool,
     // By the site's index. Locked after `state` and after whatever orders commands.
     known: Box<[Mutex<Known>]>,
 }
@@ -111,6 +116,7 @@ impl Kernel {
             program: program.clone(),
             signature,
             limits,
+            recorded: AtomicBool::new(false),
             known: context.sites().iter().map(|_| known()).collect(),
             state: Mutex::new(State {
                 args,
@@ -140,6 +146,17 @@ impl Kernel {
             }))
         });
         id.map(KernelId)
+    }
+
+    /// A handle of a command buffer's launch names it.
+    pub(super) fn set_recorded(&self) {
+        self.recorded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a query may give its handle back when the application holds it no more.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Relaxed)
     }
 
     /// Its program.

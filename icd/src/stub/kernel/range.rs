@@ -115,6 +115,18 @@ impl Range {
         }
     }
 
+    /// Whether all work-groups are of one size: of which, where none is given, is the driver's to say.
+    #[must_use]
+    pub fn is_uniform(&self) -> bool {
+        let divides = |local: [u64; 3]| {
+            (self.global.iter())
+                .zip(local)
+                .all(|(all, one)| all % one == 0)
+        };
+        self.local
+            .is_none_or(|local| !local.contains(&0) && divides(local))
+    }
+
     fn check_local(&self, local: [u64; 3], limits: &Limits) -> ClResult {
         require(!local.contains(&0), CL_INVALID_WORK_GROUP_SIZE)?;
         let as_required = limits.required == [0; 3] || limits.required == local;

@@ -1,0 +1,116 @@
+//! A launch that a command buffer keeps: its arguments and sizes, which may be changed for later replays.
+//!
+//! They are apart from the kernel's own. Memory is referred to weakly: a replay holds it, not the command buffer.
+//! Specification: `cl_khr_command_buffer_mutable_dispatch`. Invariant: of one recorded launch, a number of a change
+//! means the same in all versions of it, so that what differs between two of them is one comparison an argument.
+
+use std::sync::{Arc, Weak};
+
+use causeway_proto::command::{NdRange, SvmPointers};
+use cl_headers::types::CL_INVALID_PROGRAM_EXECUTABLE;
+
+use super::args::{ArgValue, Args, Known};
+use super::launch::{Snapshot, argument, check_memory, nd_range};
+use super::{Kernel, Limits, Range};
+use crate::error::{ClResult, Status};
+use crate::stub::{Buffer, Device, Site};
+
+/// See the module. One version of it.
+#[derive(Clone, Debug)]
+pub struct Dispatch {
+    kernel: Arc<Kernel>,
+    device: Arc<Device>,
+    args: Args,
+    // As the application gave it.
+    range: Range,
+}
+
+impl Dispatch {
+    /// For a device that the kernel was built for.
+    pub(super) fn new(
+        kernel: &Arc<Kernel>,
+        device: &Arc<Device>,
+        args: &Args,
+        range: &Range,
+    ) -> Dispatch {
+        Dispatch {
+            kernel: kernel.clone(),
+            device: device.clone(),
+            args: args.clone(),
+            range: *range,
+        }
+    }
+
+    /// Of what.
+    #[must_use]
+    pub fn kernel(&self) -> &Arc<Kernel> {
+        &self.kernel
+    }
+
+    /// Its sizes, as the application gave them.
+    #[must_use]
+    pub fn range(&self) -> &Range {
+        &self.range
+    }
+
+    /// Changes its sizes.
+    pub fn set_range(&mut self, range: Range) {
+        self.range = range;
+    }
+
+    /// Changes an argument; `index` and value suit the kernel's signature.
+    pub fn set_arg(&mut self, index: usize, value: ArgValue) {
+        self.args.set(index, value);
+    }
+
+    /// Changes which shared virtual memory it reaches by pointers in memory.
+    pub fn set_reaches(&mut self, memory: Vec<Weak<Buffer>>) {
+        self.args.set_reaches(memory);
+    }
+
+    fn limits(&self) -> ClResult<&Limits> {
+        let mut all = self.kernel.limits.iter();
+        let found = all.find(|(known, _)| Arc::ptr_eq(known, &self.device));
+        let (_, limits) = found.ok_or(Status(CL_INVALID_PROGRAM_EXECUTABLE))?;
+        Ok(limits)
+    }
+
+    /// Whether all of its work-groups are of one size.
+    #[must_use]
+    pub fn is_uniform(&self) -> bool {
+        let range = self.limits().map(|limits| self.range.with_required(limits));
+        range.is_ok_and(|range| range.is_uniform())
+    }
+
+    /// All that a launch would need now, checked as an enqueue checks it.
+    ///
+    /// # Errors
+    /// As `clEnqueueNDRangeKernel` for arguments and sizes.
+    pub fn snapshot(&self) -> ClResult<Snapshot> {
+        let limits = self.limits()?;
+        let buffers = self.args.buffers()?;
+        let range = self.range.with_required(limits);
+        range.check(limits)?;
+        check_memory(&self.device, limits, &self.args, &buffers)?;
+        Ok(Snapshot::new(&self.kernel, &self.args, &buffers, &range))
+    }
+
+    /// What a site must be told that knows the launch as it was at another time.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_INVALID_MEM_OBJECT` for memory that is gone.
+    pub fn news(&self, before: &Dispatch, site: &Site) -> ClResult<NdRange> {
+        let id = self.kernel.on(site)?;
+        let known = Known::of(&before.args);
+        let buffers = self.args.buffers()?;
+        let args = known.news(self.args.with(&buffers), |value| argument(value, site))?;
+        let reached = known.reaches(&self.args, &buffers);
+        let reached = reached.map(|memory| memory.iter().map(|of| Ok(of.id_on(site)?.0)));
+        let memory = reached.map(Iterator::collect::<ClResult<_>>).transpose()?;
+        let range = self.range.with_required(self.limits()?);
+        Ok(NdRange {
+            reaches: memory.map(|memory| SvmPointers { memory }),
+            ..nd_range(id, args, &range)
+        })
+    }
+}
