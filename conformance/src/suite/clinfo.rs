@@ -30,7 +30,10 @@ enum Demand {
 use Demand::{Anything, FewerWords, Has, Is, Starts};
 
 /// Extensions that Causeway does itself on every device.
-const PROVIDED: &[&str] = &["cl_khr_command_buffer"];
+const PROVIDED: &[&str] = &[
+    "cl_khr_command_buffer",
+    "cl_khr_command_buffer_mutable_dispatch",
+];
 
 /// Differences that are right: the name in `clinfo --raw`, a part of the label in
 /// plain `clinfo`, what the line must say, and why. A name that ends in `*` stands
@@ -112,6 +115,12 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
     (
         "CL_DEVICE_COMMAND_BUFFER*",
         "Command buffer",
+        Anything,
+        "the extension is ours, whatever the node's is",
+    ),
+    (
+        "CL_DEVICE_MUTABLE_DISPATCH*",
+        "mutable dispatch",
         Anything,
         "the extension is ours, whatever the node's is",
     ),
