@@ -211,6 +211,7 @@ impl Probe {
             Task::LaunchFinish => each(500, || self.launch_and_finish()),
             Task::ReadSmall => each(500, || self.read_small()),
             Task::Pipelined(count) => self.pipelined(count.into()),
+            Task::Replayed(count) => self.replayed(count.into()),
             Task::Threads(threads, count) => self
                 .threads(threads.into(), count as usize)
                 .map(|time| vec![time]),
@@ -271,6 +272,16 @@ impl Probe {
             self.devices.enqueue(self.kernels[0])?;
         }
         self.devices.finish(0)?;
+        Ok(vec![begin.elapsed().as_nanos() as u64 / count])
+    }
+
+    fn replayed(&self, count: u64) -> Result<Vec<u64>, ClError> {
+        let Some(replay) = self.devices.record(self.kernels[0], count)? else {
+            return self.pipelined(count);
+        };
+        replay.run()?;
+        let begin = Instant::now();
+        replay.run()?;
         Ok(vec![begin.elapsed().as_nanos() as u64 / count])
     }
 

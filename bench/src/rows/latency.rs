@@ -25,6 +25,15 @@ pub(super) fn rows() -> Vec<Row> {
     );
     rows.push(row(Task::ReadSmall, "wait/read-4B", "blocking read, 4 B").base(Base::RoundTrip));
     rows.push(row(Task::Pipelined(2000), "pipelined", "pipelined launch"));
+    // No mark: what the extension saves, against the same launches one by one.
+    rows.push(
+        row(
+            Task::Replayed(2000),
+            "replayed",
+            "launch of a command buffer's replay",
+        )
+        .base(Base::Singly),
+    );
     // No mark: how the bare round trip does without a native call between.
     rows.push(
         row(

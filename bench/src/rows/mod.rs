@@ -125,6 +125,8 @@ pub(crate) enum Task {
     PingPong,
     /// So many launches and one `clFinish`: time of one.
     Pipelined(u32),
+    /// A replay of a command buffer of so many launches and `clFinish`: time of one; one by one without command buffers.
+    Replayed(u32),
     /// So many threads, each with a queue and kernel of its own and so many launches: time of one launch.
     Threads(u16, u32),
     /// What eight threads enqueue in the time of one, so many launches each.
@@ -252,6 +254,8 @@ pub(crate) enum Base {
     Idle,
     /// Causeway's own blocking write or read of as many bytes.
     OwnTransfer,
+    /// Causeway's own launches, as many one by one.
+    Singly,
     /// A bare TCP round trip over the same link.
     LinkRoundTrip,
     /// A loader with no driver at all.
@@ -268,6 +272,7 @@ impl Base {
             Base::Iperf => "iperf3",
             Base::Idle => "idle",
             Base::OwnTransfer => "transfer",
+            Base::Singly => "singly",
             Base::LinkRoundTrip => "round trip",
             Base::EmptyLoader => "no driver",
             Base::Without => "without",

@@ -97,6 +97,10 @@ impl Loopback {
                 _ => self.socket.ping_pong(Order::Echo, 64, 500)?,
             },
             Base::Streams => self.streams(row)?,
+            Base::Singly => match row.task {
+                Task::Replayed(count) => self.own.ask(Task::Pipelined(count), 0)?,
+                _ => Vec::new(),
+            },
             Base::OwnTransfer => self.causeway(row.way).ask(row.own_transfer(), 0)?,
             _ => Vec::new(),
         })
