@@ -142,6 +142,14 @@ pub(crate) const ALL: &[Suite] = &[
         everyday: &[],
         cases: pyopencl::cases,
     },
+    Suite {
+        name: "pyopencl-pypi",
+        about: "the same over the newest PoCL of PyPI (many minutes, needs PyPI)",
+        alone: true,
+        modes: &[],
+        everyday: &[],
+        cases: pyopencl::cases_on_pypi,
+    },
 ];
 
 /// The suites of these names, each in the modes in which it is to run; `all` stands for every one.

@@ -11,7 +11,7 @@ use crate::launch::Launch;
 use crate::memory::Memory;
 use crate::object::{Object, Ref};
 use crate::queue::Queue;
-use crate::{arg, clock, engine};
+use crate::{arg, clock, control, engine};
 
 /// Bytes in rows and slices, somewhere in memory.
 pub(crate) struct Place {
@@ -48,6 +48,8 @@ pub(crate) enum Work {
     Nothing,
     /// Bytes go from one place to another: all reads, writes and copies.
     Copy(Box<(Place, Place, Shape)>),
+    /// Bytes that were taken within the enqueue, without gaps, go to a place.
+    Put(Box<(Vec<u8>, Place, Shape)>),
     /// A pattern is repeated in every row of a place.
     Fill(Box<(Place, Shape, Vec<u8>)>),
     Launch(Box<Launch>),
@@ -56,6 +58,24 @@ pub(crate) enum Work {
 impl Work {
     pub(crate) fn copy(from: Place, to: Place, shape: Shape) -> Self {
         Self::Copy(Box::new((from, to, shape)))
+    }
+
+    /// A write of the application's bytes, which are taken now or later.
+    ///
+    /// # Safety
+    /// `from` is as many bytes of the application's.
+    pub(crate) unsafe fn write(from: Place, to: Place, shape: Shape) -> Self {
+        if !control::current().early_writes {
+            return Self::copy(from, to, shape);
+        }
+        let mut bytes = Vec::with_capacity(shape.iter().product());
+        for_rows(shape, |row, slice| {
+            // SAFETY: the function's contract.
+            bytes.extend_from_slice(unsafe {
+                arg::list(shape[0], from.row(row, slice) as *const u8)
+            });
+        });
+        Self::Put(Box::new((bytes, to, shape)))
     }
 
     /// What it does while its time passes, before [`Work::run`]; only for commands that take time.
@@ -79,6 +99,15 @@ impl Work {
                     // the command is complete. Rows of one call may touch: `copy`, not
                     // `copy_nonoverlapping`.
                     unsafe { std::ptr::copy(source, target, shape[0]) };
+                });
+            }
+            Self::Put(put) => {
+                let (bytes, to, shape) = &**put;
+                for_rows(*shape, |row, slice| {
+                    let from = &bytes[(slice * shape[1] + row) * shape[0]..][..shape[0]];
+                    let target = to.row(row, slice) as *mut u8;
+                    // SAFETY: as above.
+                    unsafe { target.copy_from(from.as_ptr(), from.len()) };
                 });
             }
             Self::Fill(fill) => {

@@ -73,6 +73,8 @@ pub(crate) enum DeviceKind {
 #[derive(Default)]
 struct RawConfig {
     instant: bool,
+    early_writes: bool,
+    odd_layer_copies: bool,
     order: Order,
     seed: u64,
     devices: Option<u32>,
@@ -225,6 +227,10 @@ impl CallRule {
 pub(crate) struct Config {
     /// Commands that take no time complete within the enqueue.
     pub(crate) instant: bool,
+    /// The bytes of a write are taken within the enqueue, whatever the write waits for.
+    pub(crate) early_writes: bool,
+    /// Copies between buffers and arrays of one-dimensional images are refused.
+    pub(crate) odd_layer_copies: bool,
     pub(crate) order: Order,
     pub(crate) seed: u64,
     /// Read once; later texts do not change the devices.
@@ -261,6 +267,8 @@ impl Config {
         }
         Ok(Self {
             instant: raw.instant,
+            early_writes: raw.early_writes,
+            odd_layer_copies: raw.odd_layer_copies,
             order: raw.order,
             seed: raw.seed,
             devices: check_devices(raw.devices, raw.device)?,

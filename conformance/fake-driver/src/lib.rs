@@ -4,7 +4,7 @@
 //! It is what the daemon loads in tests and for the command-rate benchmark. It has devices of any
 //! kind, real memory, queues, events and programs, with the error codes of a careful driver; it does
 //! not compute: kernels are found by [reading](source) the source, and but for [four](launch) they
-//! do nothing when launched. It has no images, SVM, pipes, sub-groups or sub-devices.
+//! do nothing when launched. It has no SVM, pipes, sub-groups or sub-devices.
 //!
 //! # Loading it
 //!
@@ -19,6 +19,9 @@
 //!
 //! ```toml
 //! instant = false       # commands that take no time complete within the enqueue
+//! early_writes = false  # the bytes of a write are taken within the enqueue, whatever it waits for
+//! odd_layer_copies = false
+//!                       # copies between buffers and arrays of 1D images are refused, as by NVIDIA
 //! order = "forward"     # of commands that could complete together, on out-of-order queues and
 //!                       # between queues; "reverse"; "random", then of callbacks as well
 //! seed = 0              # for "random"
@@ -31,7 +34,7 @@
 //! kind = "gpu"          # "cpu", "accelerator"
 //! version = "3.0"       # "2.0", "1.2"
 //! compiler = true       # and linker
-//! images = false        # say that it has images (it makes none)
+//! images = false        # of RGBA bytes; kernels do not touch them
 //! il = false            # takes SPIR-V
 //! fp64 = true
 //! out_of_order = true

@@ -126,7 +126,8 @@ impl HostRect {
             Direction::Read => Work::copy(in_buffer, on_host, region),
             Direction::Write => {
                 log::note("data", note);
-                Work::copy(on_host, in_buffer, region)
+                // SAFETY: the application's bytes.
+                unsafe { Work::write(on_host, in_buffer, region) }
             }
         };
         // SAFETY: passed on; the application keeps its memory until the command is complete.

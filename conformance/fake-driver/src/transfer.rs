@@ -128,11 +128,9 @@ pub(crate) mod api {
         // SAFETY: the application's bytes.
         let bytes = unsafe { arg::list(size, ptr.cast::<u8>()) };
         log::note("data", || log::digest([bytes]));
-        let work = Work::copy(
-            Place::plain(ptr.addr(), None),
-            piece(buffer, offset),
-            [size, 1, 1],
-        );
+        let host = Place::plain(ptr.addr(), None);
+        // SAFETY: the application's bytes.
+        let work = unsafe { Work::write(host, piece(buffer, offset), [size, 1, 1]) };
         // SAFETY: passed on; the application keeps its memory until the command is complete.
         unsafe { enqueue.blocking(blocking).submit(work) }
     }

@@ -25,6 +25,11 @@ pub(super) const ALL: &[Refused] = &[
         code: "INVALID_OPERATION",
         why: "for devices of OpenCL 1.0, which cannot be asked for more; deprecated by 1.1",
     },
+    Refused {
+        what: "clCreateSubDevicesEXT",
+        code: "INVALID_VALUE",
+        why: "of cl_ext_device_fission, which OpenCL 1.2 has superseded and which is not offered",
+    },
     graphics("cl_khr_gl_sharing"),
     graphics("cl_khr_gl_event"),
     graphics("cl_khr_d3d10_sharing"),

@@ -13,6 +13,13 @@ struct Function {
     origin: &'static str,
 }
 
+impl Function {
+    /// Of which version or extension, as one word.
+    fn extension(&self) -> &'static str {
+        self.origin.trim_matches('"')
+    }
+}
+
 macro_rules! functions {
     ($($slot:literal $origin:ident($($of:tt)*) $node:ident null($($null:tt)*) fails($how:ident)
        fn $name:ident($($parameter:ident: $ty:ty),*) -> $ret:ty;)*) => {
@@ -22,21 +29,51 @@ macro_rules! functions {
 
 const CORE: &[Function] = cl_headers::for_each_entry_point!(functions);
 
-/// Functions that are found by name only.
-const BY_NAME: &[Function] = &[
-    Function {
-        name: "clConnectServerWWU",
-        origin: "\"cl_wwu_server\"",
-    },
-    Function {
-        name: "clDisconnectServerWWU",
-        origin: "\"cl_wwu_server\"",
-    },
-    Function {
-        name: "clGetServerInfoWWU",
-        origin: "\"cl_wwu_server\"",
-    },
+/// Functions that are found by name only, by extension. Not those that are a core function under another name.
+const BY_NAME: &[(&str, &[&str])] = &[
+    (
+        "cl_wwu_server",
+        &[
+            "clConnectServerWWU",
+            "clDisconnectServerWWU",
+            "clGetServerInfoWWU",
+        ],
+    ),
+    (
+        "cl_khr_command_buffer",
+        &[
+            "clCreateCommandBufferKHR",
+            "clRetainCommandBufferKHR",
+            "clReleaseCommandBufferKHR",
+            "clFinalizeCommandBufferKHR",
+            "clEnqueueCommandBufferKHR",
+            "clGetCommandBufferInfoKHR",
+            "clCommandBarrierWithWaitListKHR",
+            "clCommandCopyBufferKHR",
+            "clCommandCopyBufferRectKHR",
+            "clCommandCopyBufferToImageKHR",
+            "clCommandCopyImageKHR",
+            "clCommandCopyImageToBufferKHR",
+            "clCommandFillBufferKHR",
+            "clCommandFillImageKHR",
+            "clCommandNDRangeKernelKHR",
+            "clCommandSVMMemcpyKHR",
+            "clCommandSVMMemFillKHR",
+        ],
+    ),
 ];
+
+/// All functions, those of the dispatch table first.
+fn all() -> impl Iterator<Item = Function> {
+    let core = CORE.iter().map(|function| Function { ..*function });
+    let by_name = BY_NAME.iter().flat_map(|(extension, names)| {
+        names.iter().map(|name| Function {
+            name,
+            origin: extension,
+        })
+    });
+    core.chain(by_name)
+}
 
 /// What one function answered: the cases by code.
 type Answers<'a> = BTreeMap<&'a str, &'a BTreeSet<String>>;
@@ -45,26 +82,26 @@ type Answers<'a> = BTreeMap<&'a str, &'a BTreeSet<String>>;
 pub(super) fn print(seen: &Seen) -> bool {
     let mut missing = Vec::new();
     println!("\n| function | of | state | codes seen (cases) |\n|---|---|---|---|");
-    for function in CORE.iter().chain(BY_NAME) {
+    for function in all() {
         let answers: Answers<'_> = seen
             .iter()
             .filter(|((name, _), _)| name == function.name)
             .map(|((_, code), cases)| (code.as_str(), cases))
             .collect();
-        let lacks = lacks(function, &answers);
+        let lacks = lacks(&function, &answers);
         let codes: Vec<String> = answers
             .iter()
             .map(|(code, cases)| format!("{} ({})", code.trim_start_matches("CL_"), cases.len()))
             .collect();
-        let state = match refusal(function) {
+        let state = match refusal(&function) {
             Some(refused) => format!("refused: {}", refused.why),
             None if lacks.is_empty() => "tested".to_owned(),
             None => format!("**lacks {}**", lacks.join(", ")),
         };
-        let origin = function.origin.trim_matches('"');
         println!(
-            "| {} | {origin} | {state} | {} |",
+            "| {} | {} | {state} | {} |",
             function.name,
+            function.extension(),
             codes.join(", ")
         );
         missing.extend(lacks.into_iter().map(|what| (function.name, what)));
@@ -75,7 +112,7 @@ pub(super) fn print(seen: &Seen) -> bool {
     }
     println!(
         "\n{} functions, {} missing answers",
-        CORE.len() + BY_NAME.len(),
+        all().count(),
         missing.len()
     );
     for (function, what) in &missing {
@@ -85,7 +122,7 @@ pub(super) fn print(seen: &Seen) -> bool {
 }
 
 fn refusal(function: &Function) -> Option<&'static Refused> {
-    let origin = function.origin.trim_matches('"');
+    let origin = function.extension();
     let mut all = refused::ALL.iter();
     all.find(|refused| refused.what == function.name || refused.what == origin)
 }
@@ -106,10 +143,12 @@ fn lacks(function: &Function, answers: &Answers<'_>) -> Vec<String> {
     let codes = expected.map_or(&[][..], |(_, codes)| codes);
     let mut lacks: Vec<String> = codes
         .iter()
-        .filter(|code| !has(code) && unseen::reason(function.name, code).is_none())
+        .filter(|code| {
+            !has(code) && unseen::reason(function.name, function.extension(), code).is_none()
+        })
         .map(ToString::to_string)
         .collect();
-    if !has("SUCCESS") && unseen::reason(function.name, "SUCCESS").is_none() {
+    if !has("SUCCESS") && unseen::reason(function.name, function.extension(), "SUCCESS").is_none() {
         lacks.insert(0, "SUCCESS".to_owned());
     }
     lacks
@@ -127,7 +166,7 @@ mod tests {
         }
         for refused in refused::ALL {
             let is_it = |function: &Function| {
-                function.name == refused.what || function.origin.trim_matches('"') == refused.what
+                function.name == refused.what || function.extension() == refused.what
             };
             assert!(CORE.iter().any(is_it), "{}", refused.what);
         }

@@ -1,6 +1,6 @@
 //! Codes of the specification that no case can see, each with its reason.
 
-/// A function (or `*`: every one), a code without its `CL_`, and why.
+/// A function (or an extension's name: all of its; or `*`: every one), a code without its `CL_`, and why.
 pub(super) const REASONS: &[(&str, &str, &str)] = &[
     (
         "*",
@@ -67,20 +67,31 @@ pub(super) const REASONS: &[(&str, &str, &str)] = &[
         "INVALID_QUEUE_PROPERTIES",
         "of devices without out-of-order queues: the library's own test poor_device",
     ),
-    ("clConnectServerWWU", "SUCCESS", SERVERS),
-    ("clDisconnectServerWWU", "SUCCESS", SERVERS),
-    ("clGetServerInfoWWU", "SUCCESS", SERVERS),
+    ("clCreateProgramWithIL", "SUCCESS", IL),
+    ("clCreateProgramWithIL", "INVALID_VALUE", IL),
+    ("clSetProgramSpecializationConstant", "SUCCESS", IL),
+    ("clSetProgramSpecializationConstant", "INVALID_SPEC_ID", IL),
+    ("clSetProgramSpecializationConstant", "INVALID_VALUE", IL),
+    ("clGetKernelSubGroupInfo", "SUCCESS", SUB_GROUPS),
+    ("clGetKernelSubGroupInfo", "INVALID_VALUE", SUB_GROUPS),
+    ("clGetKernelSubGroupInfoKHR", "SUCCESS", SUB_GROUPS),
+    ("cl_wwu_server", "SUCCESS", SERVERS),
+    ("cl_khr_command_buffer", "SUCCESS", COMMAND_BUFFERS),
 ];
 
 const NO_IMAGES: &str = "of contexts without images: the fake driver's, in the library's own tests";
 const NO_SVM: &str = "of devices without shared virtual memory, and contexts of several nodes: the library's own test distributed_svm";
 const TIMER: &str = "of platforms without a timer, which Causeway's is not";
+const IL: &str = "of devices that take an intermediate language, which PoCL's does not: the library's own test program_il";
+const SUB_GROUPS: &str =
+    "of devices with sub-groups, which PoCL's has not: the library's own test program_il";
+const COMMAND_BUFFERS: &str = "Causeway's own, of a newer version than PoCL's: the library's own tests command_buffers and command_buffer_errors";
 const SERVERS: &str = "no native driver has it: the library's own test server_connection";
 
 /// Why no case sees the code.
-pub(super) fn reason(function: &str, code: &str) -> Option<&'static str> {
+pub(super) fn reason(function: &str, extension: &str, code: &str) -> Option<&'static str> {
     let row = REASONS
         .iter()
-        .find(|(of, what, _)| (*of == function || *of == "*") && *what == code);
+        .find(|(of, what, _)| [function, extension, "*"].contains(of) && *what == code);
     row.map(|(_, _, why)| *why)
 }

@@ -1,6 +1,7 @@
-//! PyOpenCL's own tests: what passes natively must pass through Causeway.
+//! PyOpenCL's own tests: what passes natively must pass through Causeway, on the system's driver and on the newest PoCL
+//! that PyPI has.
 //!
-//! The wheel (with its own OpenCL loader inside) and the source archive (with the
+//! The wheels (PyOpenCL's with its own OpenCL loader inside) and the source archive (with the
 //! tests) come from PyPI by pip, exact versions, into `target/conformance/pyopencl`.
 //! Tests that fail or are skipped natively judge nothing.
 
@@ -19,14 +20,16 @@ use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 use crate::suite::on_path;
 
-const PYOPENCL: &str = "pyopencl==2025.2.7";
-const ARCHIVE: &str = "pyopencl-2025.2.7";
+const PYOPENCL: &str = "pyopencl==2026.1.4";
+const ARCHIVE: &str = "pyopencl-2026.1.4";
+/// The newest PoCL of PyPI, of 2022.
+const POCL: &str = "pocl-binary-distribution==3.0";
 const OTHERS: [&str; 5] = [
-    "numpy==2.2.6",
-    "pytest==8.4.2",
-    "mako==1.3.10",
-    "pytools==2025.2.5",
-    "siphash24==1.8",
+    "numpy==2.4.6",
+    "pytest==9.2.0",
+    "mako==1.4.3",
+    "pytools==2026.1.1",
+    "siphash24==1.9",
 ];
 
 /// The test files, quick ones first.
@@ -50,26 +53,70 @@ const LIMIT: Duration = Duration::from_secs(2400);
 /// One call of pip.
 const INSTALL_LIMIT: Duration = Duration::from_secs(400);
 
+/// On the system's driver.
 pub(super) fn cases(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
+    Ok(cases_over("pyopencl", |_| Ok(None)))
+}
+
+/// On PyPI's PoCL.
+pub(super) fn cases_on_pypi(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
+    Ok(cases_over("pyopencl-pypi", |place| {
+        install_pocl(place).map(Some)
+    }))
+}
+
+/// A case for each file of tests, over the driver that `get` brings: the system's where it brings none.
+fn cases_over(
+    suite: &'static str,
+    get: impl FnOnce(&Path) -> Result<Option<PathBuf>, String>,
+) -> Vec<Case> {
     if !on_path("python3") {
-        return Ok(vec![Case::skipped("pyopencl", "python3 is not installed")]);
+        return vec![Case::skipped(suite, "python3 is not installed")];
     }
     let place = work_directory().join("pyopencl");
-    if let Err(error) = install(&place) {
-        return Ok(vec![Case::skipped(
-            "pyopencl",
-            format!("cannot install it: {error}"),
-        )]);
-    }
-    Ok(FILES
-        .into_iter()
-        .map(|file| {
-            let place = place.clone();
-            Case::new(format!("pyopencl/{file}"), move |sides| {
-                compare(sides, &place, file)
-            })
+    let driver = match install(&place).and_then(|()| get(&place)) {
+        Ok(driver) => driver,
+        Err(error) => {
+            return vec![Case::skipped(suite, format!("cannot install it: {error}"))];
+        }
+    };
+    let case = |file| {
+        let (place, driver) = (place.clone(), driver.clone());
+        let name = format!("{suite}/{file}");
+        Case::new(name.clone(), move |sides| {
+            let Some(driver) = &driver else {
+                return compare(sides, &place, &name, file);
+            };
+            match sides.over(driver, &[])? {
+                Some(over) => compare(&over, &place, &name, file),
+                None => Ok(Verdict::Skipped("--server has its own driver".into())),
+            }
         })
-        .collect())
+    };
+    FILES.into_iter().map(case).collect()
+}
+
+/// Brings PyPI's PoCL into the place, unless it is there; its library. Apart from the wheels: PyOpenCL's loader would
+/// find it by itself beside them.
+fn install_pocl(place: &Path) -> Result<PathBuf, String> {
+    let target = place.join("pocl");
+    let folder = target.join("pyopencl/.libs");
+    if !folder.is_dir() {
+        step(
+            Command::new(place.join("venv/bin/python"))
+                .args(["-m", "pip", "install", "-q", "--no-deps", POCL])
+                .arg("--target")
+                .arg(&target),
+        )?;
+    }
+    let files = fs::read_dir(&folder).map_err(|error| error.to_string())?;
+    let mut paths = files.flatten().map(|entry| entry.path());
+    let is_driver = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libpocl-") && name.ends_with(".so")
+    };
+    let driver = paths.find(is_driver);
+    driver.ok_or_else(|| format!("no libpocl in {}", folder.display()))
 }
 
 /// Brings wheel, archive and plugin into the place, unless they are there.
@@ -134,7 +181,7 @@ fn step(command: &mut Command) -> Result<(), String> {
 /// Test name → outcome.
 type Outcomes = BTreeMap<String, String>;
 
-fn compare(sides: &Sides, place: &Path, file: &str) -> Result<Verdict, SetupError> {
+fn compare(sides: &Sides, place: &Path, case: &str, file: &str) -> Result<Verdict, SetupError> {
     let (native_run, native) = run(sides, Side::Native, place, file)?;
     let (causeway_run, causeway) = run(sides, Side::Causeway, place, file)?;
     let passing: Vec<&String> = native
@@ -159,7 +206,7 @@ fn compare(sides: &Sides, place: &Path, file: &str) -> Result<Verdict, SetupErro
         match RIGHT.iter().find(|(part, _)| name.contains(part)) {
             Some((_, lack)) if outcome == "skipped" => {
                 let test = name.split('[').next().unwrap_or(name);
-                skipped.push((format!("pyopencl/{test}"), (*lack).to_owned()));
+                skipped.push((format!("{case}: {test}"), (*lack).to_owned()));
             }
             _ => wrong.push(format!("{name}: {outcome}")),
         }
@@ -174,7 +221,7 @@ fn compare(sides: &Sides, place: &Path, file: &str) -> Result<Verdict, SetupErro
     if wrong.is_empty() {
         return Ok(Verdict::Partly(count, skipped));
     }
-    let output = work_directory().join(format!("logs/pyopencl-{file}.log"));
+    let output = work_directory().join(format!("logs/{}.log", case.replace('/', "-")));
     fs::write(&output, &causeway_run.stdout).map_err(io_error("cannot keep pytest's output"))?;
     Ok(Verdict::Failed(format!(
         "{count}; {}\n{}\nits output: {}",

@@ -2,19 +2,26 @@
 //!
 //! Regions are checked before a driver sees them, so one that finds a copy invalid is wrong, and says so only when
 //! the client has long been told that the copy is on its way: NVIDIA's does with some copies from images to buffers.
-//! Invariant: the pieces of a copy follow each other, so that one piece's memory does for all of them.
+//!
+//! A driver may take the bytes of a write as soon as it is enqueued, whatever the write waits for: they are the
+//! caller's to leave alone from then on. So the write of a piece is enqueued when its read has ended, and this blocks
+//! until the last read has. Invariant: the pieces of a copy follow each other, so that one piece's memory does for all
+//! of them.
 
 use causeway_proto::raster::Part;
+use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
 use super::image::{Side, leave_to_driver};
+use super::rect::bounded;
 use super::transfer::Way;
 use super::{INVALID_VALUE, Queue};
+use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 
 /// Bytes of host memory for a copy.
-pub(super) const MOST: u64 = 8 << 20;
+const MOST: u64 = 8 << 20;
 
 /// Boxes of at most `most` bytes, or of one element, that a box of this size consists of, in packed order. Their
 /// origins count from its own.
@@ -40,8 +47,32 @@ fn pieces(element: u64, size: [u64; 3], most: u64) -> impl Iterator<Item = Part>
 }
 
 impl Queue {
+    /// Whether a copy between these, which the driver has refused so, may still go by way of host memory.
+    #[must_use]
+    pub fn may_go_by_host(refusal: Status, source: &Buffer, destination: &Buffer) -> bool {
+        let is_odd = matches!(refusal, INVALID_VALUE | Status::INVALID_OPERATION);
+        is_odd && (source.raster().is_some() || destination.raster().is_some())
+    }
+
+    /// As [`Queue::copy`] by way of host memory, with an image. Blocks until the source was read, so all queues whose
+    /// commands it waits for must have been flushed.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_INVALID_VALUE` for regions that are no boxes of one size.
+    pub fn copy_by_host(
+        &self,
+        (source, from): (&Buffer, &Region),
+        (destination, to): (&Buffer, &Region),
+        wait: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        bounded(source, from)?;
+        bounded(destination, to)?;
+        let sides = (Side::of(source, from)?, Side::of(destination, to)?);
+        self.copy_in_pieces((&sides.0, &sides.1), wait, MOST)
+    }
+
     /// Copies between two sides, one of them an image; `most`: bytes on the way.
-    pub(super) fn copy_by_host(
+    fn copy_in_pieces(
         &self,
         (from, to): (&Side<'_>, &Side<'_>),
         wait: &WaitList<'_>,
@@ -74,6 +105,12 @@ impl Queue {
                         leave_to_driver(&events, host);
                         return Err(status);
                     }
+                }
+                if way == Way::ToHost
+                    && let Some(Err(status)) = events.last().map(Event::wait)
+                {
+                    leave_to_driver(&events, host);
+                    return Err(status);
                 }
             }
         }
@@ -116,12 +153,10 @@ impl Queue {
 mod tests {
     use causeway_proto::image_format::ImageFormat;
     use causeway_proto::raster::Raster;
-    use causeway_proto::region::Region;
     use opencl_sys::{CL_MEM_OBJECT_IMAGE1D_ARRAY, CL_MEM_OBJECT_IMAGE3D};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::runtime::buffer::Buffer;
     use crate::runtime::context::Context;
     use crate::runtime::image::ImageSpec;
     use crate::runtime::node::{Device, Node};
@@ -192,7 +227,7 @@ mod tests {
             let side = |image| Side::Image(image, &raster, part);
             let run = Side::Buffer(&buffer, 4);
             let copy = |from: &Side<'_>, to: &Side<'_>| {
-                let copied = queue.copy_by_host((from, to), &WaitList::new(), most);
+                let copied = queue.copy_in_pieces((from, to), &WaitList::new(), most);
                 assert_eq!(copied.unwrap().confirm_end(), Status::SUCCESS);
             };
             copy(&side(&one), &run);

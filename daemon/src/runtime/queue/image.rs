@@ -11,7 +11,7 @@ use causeway_proto::status::Status;
 use opencl_sys::cl_event;
 
 use super::transfer::Way;
-use super::{INVALID_VALUE, Queue, by_host};
+use super::{INVALID_VALUE, Queue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
@@ -60,7 +60,7 @@ pub(super) enum Side<'a> {
 }
 
 impl Side<'_> {
-    fn of<'a>(memory: &'a Buffer, region: &Region) -> Result<Side<'a>, Status> {
+    pub(super) fn of<'a>(memory: &'a Buffer, region: &Region) -> Result<Side<'a>, Status> {
         match memory.raster() {
             Some(raster) => Ok(Side::Image(memory, raster, only_box(raster, region)?)),
             None if region.is_linear() => Ok(Side::Buffer(memory, region.offset() as usize)),
@@ -167,8 +167,7 @@ impl Queue {
         }
     }
 
-    /// Copies between two images, or between an image and a buffer; as [`Queue::copy`]. What the driver refuses
-    /// although it is right goes [by way of host memory](super::by_host).
+    /// Copies between two images, or between an image and a buffer; as [`Queue::copy`].
     pub(super) fn copy_image(
         &self,
         (source, from): (&Buffer, &Region),
@@ -179,13 +178,7 @@ impl Queue {
             return Err(INVALID_VALUE);
         }
         let sides = (Side::of(source, from)?, Side::of(destination, to)?);
-        let direct = self.copy_directly((&sides.0, &sides.1), wait);
-        match direct {
-            Err(INVALID_VALUE | Status::INVALID_OPERATION) => self
-                .copy_by_host((&sides.0, &sides.1), wait, by_host::MOST)
-                .or(direct),
-            _ => direct,
-        }
+        self.copy_directly((&sides.0, &sides.1), wait)
     }
 
     fn copy_directly(

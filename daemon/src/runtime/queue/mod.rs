@@ -4,7 +4,8 @@
 //! - `image`: transfers of images; `by_host`: copies of images that the driver refuses;
 //! - `rect`: the shapes that transfers take natively, pure.
 //!
-//! Every enqueue here is non-blocking and gives an [`Event`], which owns the host memory concerned.
+//! Every enqueue here but [`Queue::copy_by_host`] is non-blocking; all give an [`Event`], which owns the host memory
+//! concerned.
 //! Regions are checked against the buffer before the driver sees them. Invariant: no native user event
 //! exists, so nothing in a native queue ever waits for the application.
 

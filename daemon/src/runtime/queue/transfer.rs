@@ -194,7 +194,8 @@ impl Queue {
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
-    /// Copies between regions of one shape (see [`common_shape`]).
+    /// Copies between regions of one shape (see [`common_shape`]). What the driver refuses although it is right may go
+    /// [by way of host memory](Queue::copy_by_host).
     ///
     /// # Errors
     /// What the driver says; `CL_INVALID_VALUE` for regions that leave their buffers or differ in shape.

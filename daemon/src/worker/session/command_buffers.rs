@@ -25,7 +25,7 @@ use super::arguments::Arguments;
 use super::command::Kind;
 use super::enqueue::{Operation, Prepared, copy_buffer, fill_buffer, fill_image, shape_of};
 use super::objects::{Objects, Queue, add, find};
-use super::run::{self, launch_untold};
+use super::run::{Runner, launch_untold};
 use super::{Core, Shared, Violation};
 use crate::runtime::event::{Event, WaitList};
 
@@ -226,20 +226,22 @@ fn change(
 /// # Errors
 /// What the driver says.
 pub(super) fn enqueue(
-    queue: &Queue,
+    runner: &mut Runner<'_>,
+    queue: &Arc<Queue>,
     commands: &[Arc<Recorded>],
     waits: &WaitList<'_>,
 ) -> Result<(Vec<Event>, Event), Status> {
     if queue.native()?.is_out_of_order() {
-        out_of_order(queue, commands, waits)
+        out_of_order(runner, queue, commands, waits)
     } else {
-        in_order(queue, commands, waits)
+        in_order(runner, queue, commands, waits)
     }
 }
 
 // The queue puts them into the order in which they were recorded, which none of their own contradicts.
 fn in_order(
-    queue: &Queue,
+    runner: &mut Runner<'_>,
+    queue: &Arc<Queue>,
     commands: &[Arc<Recorded>],
     waits: &WaitList<'_>,
 ) -> Result<(Vec<Event>, Event), Status> {
@@ -259,7 +261,7 @@ fn in_order(
         };
         match untold {
             Some(launched) => launched?,
-            None => events.push(run::enqueue(queue, operation, waits)?),
+            None => events.push(runner.hand_over(queue, operation, waits)?),
         }
     }
     let end = events.pop().map_or_else(|| native.marker(waits), Ok)?;
@@ -267,7 +269,8 @@ fn in_order(
 }
 
 fn out_of_order(
-    queue: &Queue,
+    runner: &mut Runner<'_>,
+    queue: &Arc<Queue>,
     commands: &[Arc<Recorded>],
     waits: &WaitList<'_>,
 ) -> Result<(Vec<Event>, Event), Status> {
@@ -286,7 +289,7 @@ fn out_of_order(
         }
         let list: WaitList<'_> = after.iter().map(|&at| &events[at]).collect();
         let list = if after.is_empty() { waits } else { &list };
-        let event = run::enqueue(queue, operation, list)?;
+        let event = runner.hand_over(queue, operation, list)?;
         for &earlier in &command.after {
             ends[earlier as usize].1 = true;
         }

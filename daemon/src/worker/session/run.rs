@@ -26,6 +26,7 @@ use super::{Core, Shared, command_buffers, unseen};
 use crate::bulk;
 use crate::runtime::event::{Event, Listener, WaitList, listen};
 use crate::runtime::host::Host;
+use crate::runtime::queue as native;
 
 const INVALID_GLOBAL_WORK_SIZE: Status = Status(-63);
 
@@ -145,7 +146,7 @@ impl<'a> Runner<'a> {
         let enqueued = operation.and_then(|operation| {
             match untold.then(|| launch_untold(queue, &operation)).flatten() {
                 Some(launched) => launched.map(|()| None),
-                None => enqueue(queue, &operation, &WaitList::new()).map(Some),
+                None => (self.hand_over(queue, &operation, &WaitList::new())).map(Some),
             }
         });
         match enqueued {
@@ -229,13 +230,43 @@ impl<'a> Runner<'a> {
                 bulk::receive(self.shared, task, memory, *region, &waits)?;
             }
             Operation::Replay { commands, .. } => {
-                let (parts, end) = command_buffers::enqueue(&task.queue, commands, &waits)?;
+                let (parts, end) = command_buffers::enqueue(self, &task.queue, commands, &waits)?;
                 task.command.consists_of(parts);
                 return Ok(Started::Enqueued(end));
             }
-            operation => return enqueue(&task.queue, operation, &waits).map(Started::Enqueued),
+            operation => {
+                let enqueued = self.hand_over(&task.queue, operation, &waits);
+                return enqueued.map(Started::Enqueued);
+            }
         }
         Ok(Started::ByBulk)
+    }
+
+    /// [`enqueue`], and what the driver wrongly refuses by way of host memory.
+    pub(super) fn hand_over(
+        &mut self,
+        queue: &Arc<Queue>,
+        operation: &Operation,
+        waits: &WaitList<'_>,
+    ) -> Result<Event, Status> {
+        let enqueued = enqueue(queue, operation, waits);
+        let Operation::Copy {
+            source,
+            destination,
+        } = operation
+        else {
+            return enqueued;
+        };
+        let (from, to) = (source.0.native()?, destination.0.native()?);
+        match enqueued {
+            Err(refusal) if native::Queue::may_go_by_host(refusal, from, to) => {
+                // It blocks until what it waits for, in any queue, has ended.
+                self.flush();
+                self.touch(queue);
+                (queue.native()?).copy_by_host((from, &source.1), (to, &destination.1), waits)
+            }
+            enqueued => enqueued,
+        }
     }
 
     /// Has the command hear of its native event, and the outbox expect its completion.
