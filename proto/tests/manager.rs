@@ -4,7 +4,7 @@ use causeway_proto::control::{Client, Device, InfoAnswer, Inventory, Platform};
 use causeway_proto::manager::{
     Claim, ClaimedNode, FromNode, GrantAcknowledged, Granted, Heartbeat, Hello, LeasedUnit,
     NodeShare, Position, Priority, Progress, RefusalCode, Refused, RequestDevices, RunningLease,
-    SharedDevice, SignedLease, ToNode, Unit, Withdraw, from_node, progress, to_node,
+    SharedDevice, SignedLease, Stopping, ToNode, Unit, Withdraw, from_node, progress, to_node,
 };
 use proptest::prelude::*;
 use prost::Message;
@@ -41,6 +41,7 @@ fn hello() -> Hello {
             epoch: 3,
             sessions: 1,
         }],
+        stopping: true,
     }
 }
 
@@ -73,6 +74,7 @@ fn what_nodes_and_the_manager_say() {
             number: 4,
             leases: Vec::new(),
         }),
+        From::Stopping(Stopping {}),
     ] {
         let message = FromNode {
             message: Some(message),

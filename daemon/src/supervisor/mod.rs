@@ -237,7 +237,7 @@ impl Supervisor {
             node_name: self.settings.name.clone(),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             peer_addresses: self.peer_addresses(),
-            remarks: node_service::exposed(self)
+            remarks: node_service::remarks(self)
                 .chain(known.inventory.remarks.clone())
                 .collect(),
             ..known.inventory.clone()

@@ -41,6 +41,9 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 /// What tools are told of a node that `--insecure` has opened to everybody.
 const EXPOSED: &str =
     "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
+/// What tools are told of a node that was told to end.
+const STOPPING: &str =
+    "STOPPING: this node opens no session any more, and ends when those that run are over";
 /// Calls at once on one connection.
 const MAX_STREAMS: u32 = 16;
 /// Why sessions are not opened.
@@ -228,8 +231,13 @@ impl NodeService {
     }
 }
 
-/// What is said of a node that is open to everybody.
-pub(super) fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> {
+/// What is said of a node that is open to everybody, or serves nobody new.
+pub(super) fn remarks(supervisor: &Supervisor) -> impl Iterator<Item = String> + use<> {
+    let is_stopping = supervisor.workers.counts().draining;
+    exposed(supervisor).chain(is_stopping.then(|| STOPPING.to_owned()))
+}
+
+fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> + use<> {
     let exposed = supervisor.is_exposed();
     exposed.then(|| EXPOSED.to_owned()).into_iter()
 }

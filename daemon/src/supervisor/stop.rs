@@ -1,4 +1,4 @@
-//! The end of the daemon: first a drain, then none of its processes is left.
+//! The end of the daemon: first a drain, then none of its processes is left, and its device manager knows it.
 
 use std::time::Duration;
 
@@ -6,9 +6,12 @@ use causeway_serving::notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Supervisor;
+use super::workers::Workers;
 
 /// For workers that were told to leave, before they are killed.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+/// For the device manager to hear which leases have ended.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// For the kernel to end what was killed.
 const DIE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -51,6 +54,16 @@ impl Signals {
                 workers.kill_all();
             }
         }
+        if let Some(managed) = &supervisor.managed {
+            managed.end_all();
+        }
+        self.end_workers(workers).await;
+        if let Some(managed) = &supervisor.managed {
+            managed.leave(HEARD_WITHIN).await;
+        }
+    }
+
+    async fn end_workers(&mut self, workers: &Workers) {
         workers.end_all();
         tokio::select! {
             () = workers.no_worker() => return,

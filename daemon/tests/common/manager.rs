@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime};
 
 use causeway_proto::manager::nodes_server::{Nodes, NodesServer};
@@ -138,6 +138,12 @@ impl Node {
     /// The next thing that the daemon says, but for heartbeats.
     pub fn word(&self) -> from_node::Message {
         self.words.recv_timeout(LIMIT).expect("the daemon speaks")
+    }
+
+    /// Waits until it has left, without another word.
+    pub fn left(&self) {
+        let word = self.words.recv_timeout(LIMIT);
+        assert_eq!(word, Err(RecvTimeoutError::Disconnected));
     }
 
     /// Waits for a heartbeat that is as wanted.

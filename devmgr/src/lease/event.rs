@@ -30,6 +30,11 @@ pub enum Event {
         /// Which.
         node: NodeId,
     },
+    /// A connected node was told to end: no more grants on it. What it serves goes on until it says otherwise, or leaves.
+    NodeStopping {
+        /// Which.
+        node: NodeId,
+    },
     /// No more grants on a node, or grants again.
     Drain {
         /// Which; it need not be connected.
@@ -139,6 +144,8 @@ pub struct Joined {
     pub devices: Vec<OfferedDevice>,
     /// The grants that it still serves.
     pub running: Vec<Running>,
+    /// It was told to end, as by [`Event::NodeStopping`].
+    pub stopping: bool,
 }
 
 /// A grant that a node still serves.

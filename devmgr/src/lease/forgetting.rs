@@ -105,6 +105,22 @@ impl Manager {
         self.never(&demand, memory) == Some(Refusal::NothingFits)
     }
 
+    /// Those of these that are hopeless. What many ask for is looked for in vain once.
+    fn in_vain(&mut self, mut places: BTreeSet<Place>) -> BTreeSet<Place> {
+        let mut looked_for = BTreeSet::new();
+        places.retain(|place| {
+            let Some(demand) = self.queue.get(*place).map(|of| of.demand.clone()) else {
+                return false;
+            };
+            let in_vain = looked_for.contains(&demand.devices) || self.is_hopeless(*place);
+            if in_vain {
+                looked_for.insert(demand.devices.clone());
+            }
+            in_vain
+        });
+        places
+    }
+
     /// Refuses those that wait in vain.
     fn judge(&mut self, places: impl IntoIterator<Item = Place>) {
         for place in places {
@@ -124,19 +140,9 @@ impl Manager {
 
     /// Devices have come: perhaps what was hopeless is so no more.
     pub(super) fn look_for_hope(&mut self) {
-        let places: Vec<Place> = self.hopeless.keys().copied().collect();
-        let mut in_vain = BTreeSet::new();
-        for place in places {
-            let Some(demand) = self.queue.get(place).map(|of| of.demand.clone()) else {
-                continue;
-            };
-            if in_vain.contains(&demand.devices) {
-                continue;
-            }
-            if self.is_hopeless(place) {
-                in_vain.insert(demand.devices.clone());
-                continue;
-            }
+        let places: BTreeSet<Place> = self.hopeless.keys().copied().collect();
+        let in_vain = self.in_vain(places.clone());
+        for place in places.difference(&in_vain).copied() {
             self.hopeless.remove(&place);
             self.show(place);
             self.arm_waiting(place);
@@ -146,13 +152,24 @@ impl Manager {
 
     /// A node is here, or forgotten.
     pub(super) fn not_awaited(&mut self, id: NodeId) {
-        self.awaited.remove(&id);
-        if self.settling && self.awaited.is_empty() {
-            self.settled();
+        if self.awaited.remove(&id) && self.awaited.is_empty() {
+            self.all_are_known();
         }
     }
 
-    /// Known nodes had time to come: what does not fit now is refused, whether or not they all came.
+    /// What every known node has is known: what was taken in before the start is judged as if it were made now.
+    pub(super) fn all_are_known(&mut self) {
+        if self.settling {
+            self.settled();
+        }
+        let from_before = std::mem::take(&mut self.from_before);
+        for place in self.in_vain(from_before) {
+            self.hope(place);
+        }
+    }
+
+    /// Known nodes had time to come: what does not fit now is refused, whether or not they all came. What waited before the
+    /// start waits until they all came, or are forgotten: of those that are away nobody knows what they have.
     pub(super) fn settled(&mut self) {
         self.settling = false;
         self.alarms.set(Alarm::Settle, None);

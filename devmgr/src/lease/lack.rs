@@ -34,8 +34,9 @@ struct KindLack {
     /// All, and those of them that are free.
     known: u32,
     free: u32,
-    /// Of all, those on nodes that are being drained, and that are away.
+    /// Of all, those on nodes that are being drained, that are stopping, and that are away.
     drained: u32,
+    stopping: u32,
     lost: u32,
 }
 
@@ -83,12 +84,14 @@ impl Manager {
         let known = self.cluster.count(Level::Known, request);
         let free = self.cluster.count(Level::Free, request);
         let mut drained = vec![0; known.len()];
-        let mut lost = vec![0; known.len()];
+        let mut stopping = drained.clone();
+        let mut lost = drained.clone();
         for (id, node) in &self.nodes {
-            let away = match (node.connected, node.draining) {
-                (false, _) => &mut lost,
-                (true, true) => &mut drained,
-                (true, false) => continue,
+            let away = match node {
+                _ if !node.connected => &mut lost,
+                _ if node.stopping => &mut stopping,
+                _ if node.draining => &mut drained,
+                _ => continue,
             };
             for (all, here) in away.iter_mut().zip(self.cluster.count_on(*id, request)) {
                 *all += here;
@@ -105,6 +108,7 @@ impl Manager {
                 known: known[at],
                 free: free[at],
                 drained: drained[at],
+                stopping: stopping[at],
                 lost: lost[at],
             });
         Lack {
@@ -185,6 +189,7 @@ impl KindLack {
         );
         for (count, where_) in [
             (self.drained, "on nodes that are being drained"),
+            (self.stopping, "on nodes that are stopping"),
             (self.lost, "on nodes that are lost"),
         ] {
             if count > 0 {

@@ -47,6 +47,7 @@ impl Manager {
             awaited: rows.nodes.iter().map(|row| row.node).collect(),
             settling: false,
             unjudged: BTreeSet::new(),
+            from_before: BTreeSet::new(),
             hopeless: BTreeMap::new(),
             held_back: BTreeMap::new(),
             over: Over::default(),
@@ -89,6 +90,9 @@ impl Manager {
             .set(Alarm::Settle, self.settling.then_some(settle));
         self.alarms.set(Alarm::Accounts, Some(self.now));
         self.arm_absences();
+        if self.awaited.is_empty() {
+            self.all_are_known();
+        }
     }
 
     fn load_lease(&mut self, row: LeaseRow) {
@@ -180,6 +184,7 @@ impl Manager {
             wait: true,
             reserve: row.reserve,
         });
+        self.from_before.insert(row.place);
         self.enqueue(&demand, queued);
     }
 }

@@ -54,6 +54,8 @@ pub struct Manager {
     pub(super) settling: bool,
     /// Requests in the queue that came meanwhile: perhaps they can never be served.
     pub(super) unjudged: BTreeSet<Place>,
+    /// Requests of before this start, as long as a known node has not come since.
+    pub(super) from_before: BTreeSet<Place>,
     /// Requests that wait although no known device, free or not, will do, and until when: such devices may come.
     /// They stand for nobody.
     pub(super) hopeless: BTreeMap<Place, Time>,
@@ -183,6 +185,7 @@ impl Manager {
                 devices,
             } => self.node_changed(node, addresses, &devices),
             Event::NodeLost { node } => self.node_lost(node),
+            Event::NodeStopping { node } => self.node_stopping(node),
             Event::Drain { node, draining } => self.drain(node, draining),
             Event::ForgetNode { node, force } => {
                 if self.may_forget(node, force).is_ok() {

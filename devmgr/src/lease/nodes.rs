@@ -5,7 +5,7 @@
 //! told to withdraw, and until it has done so it gets no new grant. What the manager has there and the
 //! node does not list is over. Grants that were under way are void by the welcome's fence.
 //!
-//! Invariant: a node is open to grants only while it is connected, trusted, not draining, and serves
+//! Invariant: a node is open to grants only while it is connected, trusted, neither draining nor stopping, and serves
 //! nothing that the manager does not know.
 
 use std::collections::BTreeSet;
@@ -29,6 +29,8 @@ pub(super) struct Node {
     pub(super) account: Option<UserName>,
     pub(super) connected: bool,
     pub(super) draining: bool,
+    /// It was told to end; forgotten with the connection.
+    pub(super) stopping: bool,
     /// Until when it gets no grant because it refused one or did not answer.
     pub(super) distrusted: Option<Time>,
     /// Since when it is lost: by this process's clock, before whose start it is not counted.
@@ -47,7 +49,8 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn is_open(&self) -> bool {
-        self.connected && !self.draining && self.distrusted.is_none() && self.strays.is_empty()
+        let wanted = !self.draining && !self.stopping && self.distrusted.is_none();
+        self.connected && wanted && self.strays.is_empty()
     }
 
     fn row(&self, node: NodeId) -> NodeRow {
@@ -83,6 +86,7 @@ impl Manager {
         node.connected = true;
         (node.lost, node.absent) = (None, None);
         node.distrusted = None;
+        node.stopping = joined.stopping;
         if !same {
             let row = node.row(id);
             self.store(Change::PutNode(row));
@@ -236,7 +240,7 @@ impl Manager {
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) else {
             return;
         };
-        node.connected = false;
+        (node.connected, node.stopping) = (false, false);
         (node.lost, node.absent) = (Some(now), Some(wall));
         node.strays.clear();
         node.repeat = None;
@@ -247,6 +251,13 @@ impl Manager {
             if self.grants.get(&epoch).is_some_and(offered) {
                 self.offer_failed(epoch);
             }
+        }
+    }
+
+    pub(super) fn node_stopping(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) {
+            node.stopping = true;
+            self.update_open(id);
         }
     }
 

@@ -283,6 +283,7 @@ impl Manager {
         self.alarms.set(Alarm::Waiting(place), None);
         self.held_back.remove(&place);
         self.unjudged.remove(&place);
+        self.from_before.remove(&place);
         self.hopeless.remove(&place);
         self.refresh(&waiting.demand.party.user);
         if self.aside.as_ref().is_some_and(|of| of.place == place) {

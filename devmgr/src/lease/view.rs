@@ -75,6 +75,8 @@ pub struct NodeView<'a> {
     pub connected: bool,
     /// Whether an administrator is draining it.
     pub draining: bool,
+    /// Whether it was told to end.
+    pub stopping: bool,
     /// Until when it gets no grant because it refused one or did not answer.
     pub distrusted: Option<Time>,
 }
@@ -125,6 +127,7 @@ impl Manager {
             addresses: &node.addresses,
             connected: node.connected,
             draining: node.draining,
+            stopping: node.stopping,
             distrusted: node.distrusted.map(|at| at.after(self.skew)),
         })
     }

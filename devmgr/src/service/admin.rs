@@ -356,12 +356,10 @@ fn user_of(user: pb::User) -> Result<User, Status> {
 }
 
 fn node_list(book: &Book) -> pb::NodeList {
-    let rows = book.nodes.values();
     let leased = wire::Leased::of(book);
+    let info = |row| wire::node_info(book, &leased, row);
     pb::NodeList {
-        nodes: rows
-            .map(|row| wire::node_info(book, &leased, row))
-            .collect(),
+        nodes: book.nodes.values().map(info).collect(),
     }
 }
 
@@ -413,6 +411,12 @@ fn find_node(book: &Book, said: &str) -> Result<NodeId, Status> {
         (Some(_), Some(_)) => Err(Status::failed_precondition(
             "several nodes' uuids begin with this: write more of it",
         )),
-        (None, _) => Err(Status::not_found("there is no such node")),
+        (None, _) if digits.len() < SHORTEST_PREFIX => Err(Status::not_found(format!(
+            "there is no such node: `causeway nodes` shows those that there are; of a uuid {SHORTEST_PREFIX} digits are \
+             needed at least"
+        ))),
+        (None, _) => Err(Status::not_found(
+            "there is no such node: `causeway nodes` shows those that there are",
+        )),
     }
 }

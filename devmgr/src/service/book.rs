@@ -12,7 +12,7 @@ use causeway_proto::request::{answer_of, property};
 use super::input::{Load, NodeLink};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice};
 use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
-use crate::lease::{Change, LeaseId, Manager, Rows, Time, Wall};
+use crate::lease::{Change, Event, Joined, LeaseId, Manager, Rows, Time, Wall};
 use crate::policy::{Policy, Quota, Subject, UserName};
 
 /// See the module.
@@ -48,6 +48,8 @@ pub(crate) struct Now {
 /// A node that is there.
 pub(crate) struct Connected {
     pub(crate) devices: Vec<Offered>,
+    /// It was told to end.
+    pub(crate) stopping: bool,
     pub(crate) load: Arc<Load>,
 }
 
@@ -140,18 +142,26 @@ impl Book {
     }
 
     /// A node is there.
-    pub(crate) fn connect(&mut self, node: NodeId, devices: Vec<Offered>, link: &NodeLink) {
+    pub(crate) fn connect(&mut self, joined: &Joined, link: &NodeLink) {
         let connected = Connected {
-            devices,
+            devices: joined.devices.iter().map(Offered::new).collect(),
+            stopping: joined.stopping,
             load: Arc::clone(&link.load),
         };
-        self.connected.insert(node, connected);
+        self.connected.insert(joined.node, connected);
     }
 
-    /// A node that is there has other devices.
-    pub(crate) fn change(&mut self, node: NodeId, devices: &[OfferedDevice]) {
-        if let Some(connected) = self.connected.get_mut(&node) {
-            connected.devices = devices.iter().map(Offered::new).collect();
+    /// A node that is there says something.
+    pub(crate) fn heard(&mut self, node: NodeId, event: &Event) {
+        let Some(connected) = self.connected.get_mut(&node) else {
+            return;
+        };
+        match event {
+            Event::NodeChanged { devices, .. } => {
+                connected.devices = devices.iter().map(Offered::new).collect();
+            }
+            Event::NodeStopping { .. } => connected.stopping = true,
+            _ => {}
         }
     }
 

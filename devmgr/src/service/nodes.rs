@@ -115,6 +115,7 @@ fn joined(hello: Hello, account: Option<UserName>) -> Result<Joined, Status> {
         devices: wire::devices(hello.inventory, &hello.shared)?,
         name: hello.name,
         addresses: hello.addresses,
+        stopping: hello.stopping,
     })
 }
 
@@ -199,6 +200,7 @@ impl Connection {
                 tracing::warn!(node = ?self.node, lease = ?word.lease, reason, "a grant was refused");
                 Some(Event::GrantRefused(word))
             }
+            Some(Message::Stopping(_)) => Some(Event::NodeStopping { node: self.node }),
             Some(Message::Withdrawn(of)) => Some(Event::Withdrawn(grant(&of.lease_id, of.epoch)?)),
             Some(Message::Sessions(of)) => Some(Event::Sessions {
                 of: grant(&of.lease_id, of.epoch)?,

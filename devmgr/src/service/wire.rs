@@ -9,7 +9,7 @@ use causeway_proto::manager as pb;
 use causeway_security::LeaseKey;
 use tonic::Status;
 
-use super::book::{Book, Connected, Offered, Sight};
+use super::book::{Book, Offered, Sight};
 use super::input::{News, Use};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
@@ -290,40 +290,30 @@ pub(super) fn waiting_request(
     }
 }
 
-/// How many units of each device are leased.
+/// How many units of each device are in leases: counted once for whoever asks for many, because meanwhile nobody else is
+/// served.
 pub(super) struct Leased(HashMap<(NodeId, DeviceId), u32>);
 
 impl Leased {
-    /// Of all leases that there are.
     pub(super) fn of(book: &Book) -> Leased {
-        let mut counts = HashMap::new();
-        let rows = book.leases.values().flat_map(|row| &row.units);
-        for (node, units) in rows {
+        let mut leased = HashMap::new();
+        for (node, units) in book.leases.values().flat_map(|row| &row.units) {
             for of in units {
-                *counts.entry((*node, of.unit.device)).or_default() += 1;
+                *leased.entry((*node, of.unit.device)).or_default() += 1;
             }
         }
-        Leased(counts)
+        Leased(leased)
+    }
+
+    fn count(&self, node: NodeId, device: DeviceId) -> u32 {
+        self.0.get(&(node, device)).copied().unwrap_or(0)
     }
 }
 
 pub(super) fn node_info(book: &Book, leased: &Leased, row: &NodeRow) -> pb::NodeInfo {
     let connected = book.connected.get(&row.node);
     let used = connected.map_or_else(Use::default, |node| node.load.whole());
-    pb::NodeInfo {
-        node_uuid: row.node.0.to_vec().into(),
-        name: row.name.clone(),
-        addresses: row.addresses.clone(),
-        connected: connected.is_some(),
-        draining: row.draining,
-        devices: connected.map_or_else(Vec::new, |node| device_infos(leased, row.node, node)),
-        bytes: used.bytes,
-        commands: used.commands,
-        sessions: used.sessions,
-    }
-}
-
-fn device_infos(leased: &Leased, node: NodeId, connected: &Connected) -> Vec<pb::DeviceInfo> {
+    let devices = connected.iter().flat_map(|node| &node.devices);
     let info = |of: &Offered| pb::DeviceInfo {
         platform: of.id.platform,
         device: of.id.device,
@@ -331,33 +321,46 @@ fn device_infos(leased: &Leased, node: NodeId, connected: &Connected) -> Vec<pb:
         r#type: kind_name(of.kind).to_owned(),
         memory: of.memory,
         shares: u32::from(of.shares),
-        leased: leased.0.get(&(node, of.id)).copied().unwrap_or(0),
+        leased: leased.count(row.node, of.id),
     };
-    connected.devices.iter().map(info).collect()
+    pb::NodeInfo {
+        node_uuid: row.node.0.to_vec().into(),
+        name: row.name.clone(),
+        addresses: row.addresses.clone(),
+        connected: connected.is_some(),
+        draining: row.draining,
+        stopping: connected.is_some_and(|of| of.stopping),
+        devices: devices.map(info).collect(),
+        bytes: used.bytes,
+        commands: used.commands,
+        sessions: used.sessions,
+    }
 }
 
-/// The kinds of devices that are there, whoever has them.
+/// The kinds of devices that are there, and how many of each: nothing of where they are, nor of who has them.
 pub(super) fn kinds(book: &Book) -> Vec<pb::DeviceKind> {
-    let mut kinds: BTreeMap<(String, String, u64), (u32, u32)> = BTreeMap::new();
     let leased = Leased::of(book);
-    for row in book.nodes.values() {
-        let Some(node) = book.connected.get(&row.node) else {
+    let mut kinds: BTreeMap<(&str, &str, u64), (u32, u32)> = BTreeMap::new();
+    for (id, node) in &book.connected {
+        let Some(row) = book.nodes.get(id) else {
             continue;
         };
-        for device in device_infos(&leased, row.node, node) {
-            let kind = (device.r#type, device.name, device.memory);
+        let is_open = !row.draining && !node.stopping;
+        for of in &node.devices {
+            let kind = (kind_name(of.kind), of.name.as_str(), of.memory);
             let (count, free) = kinds.entry(kind).or_default();
-            *count += device.shares;
-            if !row.draining {
-                *free += device.shares.saturating_sub(device.leased);
+            let shares = u32::from(of.shares);
+            *count += shares;
+            if is_open {
+                *free += shares.saturating_sub(leased.count(*id, of.id));
             }
         }
     }
     let kinds = kinds.into_iter();
     kinds
         .map(|((r#type, name, memory), (count, free))| pb::DeviceKind {
-            name,
-            r#type,
+            name: name.to_owned(),
+            r#type: r#type.to_owned(),
             memory,
             count,
             free,

@@ -12,6 +12,7 @@ use causeway_proto::control::{
 };
 use causeway_proto::manager::{Granted, LeaseState, RequestDevices, progress};
 use causeway_proto::version::WireVersion;
+use rustix::process::{Pid, Signal, kill_process};
 use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
@@ -76,6 +77,16 @@ impl Daemon {
         }
     }
 
+    /// To the daemon itself.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Whether it ends, and well.
+    pub(crate) fn ends_well(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+
     /// Until it says of itself, in each of its ways, whether it is being drained.
     async fn says_draining(&self, draining: bool) {
         let begin = Instant::now();
@@ -103,7 +114,7 @@ impl Daemon {
         ]
     }
 
-    async fn open(&self, credential: &[u8]) -> Result<OpenSessionReply, Status> {
+    pub(crate) async fn open(&self, credential: &[u8]) -> Result<OpenSessionReply, Status> {
         let mut node = NodeClient::connect(format!("http://{}", self.address))
             .await
             .unwrap();

@@ -2,7 +2,7 @@
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromNode {
-    #[prost(oneof = "from_node::Message", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "from_node::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub message: ::core::option::Option<from_node::Message>,
 }
 /// Nested message and enum types in `FromNode`.
@@ -24,6 +24,8 @@ pub mod from_node {
         Sessions(super::LeaseSessions),
         #[prost(message, tag = "7")]
         Heartbeat(super::Heartbeat),
+        #[prost(message, tag = "8")]
+        Stopping(super::Stopping),
     }
 }
 #[allow(clippy::all)]
@@ -47,6 +49,9 @@ pub struct Hello {
     /// what the daemon still has, after a break of the connection
     #[prost(message, repeated, tag = "7")]
     pub leases: ::prost::alloc::vec::Vec<RunningLease>,
+    /// as if Stopping had been said
+    #[prost(bool, tag = "8")]
+    pub stopping: bool,
 }
 /// Replaces all that Hello said of the devices.
 #[allow(clippy::all)]
@@ -144,6 +149,11 @@ pub struct Heartbeat {
     #[prost(message, repeated, tag = "5")]
     pub leases: ::prost::alloc::vec::Vec<LeaseLoad>,
 }
+/// The daemon was told to end. It takes no grant any more; what runs goes on for a while, then it lets go of all its
+/// leases (GrantWithdrawn) and leaves.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Stopping {}
 /// What the sessions of a lease have used on one node since it was granted.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -536,7 +546,7 @@ pub struct DeviceKind {
     /// on connected nodes
     #[prost(uint32, tag = "4")]
     pub count: u32,
-    /// of them, on nodes that are not being drained
+    /// of them, on nodes that are not being drained or stopping
     #[prost(uint32, tag = "5")]
     pub free: u32,
 }
@@ -633,6 +643,9 @@ pub struct NodeInfo {
     pub commands: u64,
     #[prost(uint32, tag = "9")]
     pub sessions: u32,
+    /// it was told to end, and takes no new lease
+    #[prost(bool, tag = "10")]
+    pub stopping: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

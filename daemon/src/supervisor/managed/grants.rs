@@ -66,7 +66,7 @@ pub(crate) struct Grants {
     /// When the manager was last known to be there.
     heard: Time,
     draining: bool,
-    /// The daemon ends, whatever the manager wants.
+    /// The daemon was told to end.
     stopping: bool,
     last_place: u64,
     taken: u64,
@@ -120,14 +120,27 @@ impl Grants {
         self.draining = draining;
     }
 
-    /// The daemon ends: from now on no new lease is served.
+    /// Whether the manager wants no new leases here.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// The daemon was told to end: it takes no grant any more.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Whether there are no new leases here, because the manager wants none or the daemon ends.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining || self.stopping
+    /// Whether the daemon was told to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// The daemon ends: so do all leases.
+    pub(crate) fn end_all(&mut self) -> Vec<Action> {
+        let all: Vec<_> = self.leases.keys().copied().collect();
+        all.into_iter()
+            .flat_map(|id| self.end(id, Why::Stopping))
+            .collect()
     }
 
     /// A lease is to be served. Said twice, it is acknowledged twice and begins once.
@@ -168,8 +181,11 @@ impl Grants {
         if !grant.units.iter().all(|of| exists(&self.offered, of.unit)) {
             return Err(NotGranted::NoSuchUnit);
         }
-        if self.is_draining() {
+        if self.draining {
             return Err(NotGranted::Draining);
+        }
+        if self.stopping {
+            return Err(NotGranted::Stopping);
         }
         // The manager has numbered them anew, so it believes them free: whoever has them is fenced off, whether
         // or not this grant can be served already.

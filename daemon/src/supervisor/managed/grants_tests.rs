@@ -155,7 +155,7 @@ fn what_is_not_there_or_makes_no_sense_is_refused() {
     grants.stop();
     grants.drain(false);
     let said = grants.grant(at(0), grant(2, 12, &[unit(2, 0)]));
-    assert_eq!(said, refused(2, 12, NotGranted::Draining));
+    assert_eq!(said, refused(2, 12, NotGranted::Stopping));
 }
 
 #[test]

@@ -13,12 +13,13 @@ use causeway_proto::control::Inventory;
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
     FromNode, GrantAcknowledged, GrantRefused, GrantWithdrawn, Heartbeat, Hello, InventoryChanged,
-    LeaseLoad, LeaseSessions, RunningLease, ToNode, Welcome, from_node, to_node,
+    LeaseLoad, LeaseSessions, RunningLease, Stopping, ToNode, Welcome, from_node, to_node,
 };
 use causeway_proto::version::{self, WireVersion};
 use causeway_security::LeaseVerifier;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
@@ -40,9 +41,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// What a manager may ask for.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(60));
 
-/// To the manager. What is said while a connection is breaking is lost; the next hello has it all.
+/// To the manager; `None`: no more will be said. What is said while a connection is breaking is lost; the next hello has
+/// it all.
 #[derive(Clone)]
-pub(super) struct Outgoing(mpsc::UnboundedSender<FromNode>);
+pub(super) struct Outgoing(mpsc::UnboundedSender<Option<FromNode>>);
 
 impl Outgoing {
     pub(super) fn say(&self, lease: LeaseId, epoch: Epoch, word: Word) {
@@ -66,10 +68,18 @@ impl Outgoing {
     }
 
     fn send(&self, message: from_node::Message) {
+        let message = Some(message);
         // It fails when the connection is over.
-        let _ = self.0.send(FromNode {
-            message: Some(message),
-        });
+        let _ = self.0.send(Some(FromNode { message }));
+    }
+
+    pub(super) fn say_stopping(&self) {
+        self.send(from_node::Message::Stopping(Stopping {}));
+    }
+
+    /// What was said before is on its way; the manager answers by hanging up.
+    pub(super) fn say_no_more(&self) {
+        let _ = self.0.send(None);
     }
 }
 
@@ -103,6 +113,7 @@ pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Ma
         let mut welcomed = false;
         let Err(parted) = link.stay(&mut welcomed).await;
         managed.0.state.lock().manager = None;
+        managed.0.parted.notify_waiters();
         if welcomed {
             pause = PAUSE;
             tracing::warn!(manager = %address, error = %parted, "the device manager is away; what it has granted is served on");
@@ -133,7 +144,8 @@ impl Link<'_> {
         let (outgoing, words) = mpsc::unbounded_channel();
         let outgoing = Outgoing(outgoing);
         let asked = self.hello(&outgoing, self.supervisor.told(&known));
-        let mut request = tonic::Request::new(UnboundedReceiverStream::new(words));
+        let words = UnboundedReceiverStream::new(words).map_while(|word| word);
+        let mut request = tonic::Request::new(words);
         dial::authorize(&mut request, settings.token.as_ref());
         let mut client = NodesClient::new(channel);
         let (mut incoming, welcome) = tokio::time::timeout(WELCOME_WITHIN, async {
@@ -169,6 +181,7 @@ impl Link<'_> {
             addresses: self.supervisor.peer_addresses(),
             inventory: Some(inventory),
             shared: offer.shared,
+            stopping: state.grants.is_stopping(),
             leases: state
                 .grants
                 .running()

@@ -19,7 +19,7 @@ mod word;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use causeway_proto::control::Inventory;
 use causeway_security::{LeaseVerifier, NotALease, VerifiedLease};
@@ -52,6 +52,8 @@ struct Shared {
     state: Mutex<State>,
     /// The next deadline may be another one.
     changed: Notify,
+    /// A connection to the manager is over.
+    parted: Notify,
     /// Whose sessions end with their leases.
     workers: Workers,
 }
@@ -119,6 +121,7 @@ impl Managed {
             started: Instant::now(),
             state: Mutex::default(),
             changed: Notify::new(),
+            parted: Notify::new(),
             workers,
         }))
     }
@@ -232,14 +235,36 @@ impl Managed {
         running.into_iter().map(of).collect()
     }
 
-    /// The daemon ends: no new lease is served.
-    pub(super) fn stop(&self) {
-        self.0.state.lock().grants.stop();
-    }
-
-    /// Whether there are no new leases here.
+    /// Whether the manager wants no new leases here.
     pub(super) fn is_draining(&self) -> bool {
         self.0.state.lock().grants.is_draining()
+    }
+
+    /// The daemon was told to end: it takes no lease any more, and those who have some may finish.
+    pub(super) fn stop(&self) {
+        let mut state = self.0.state.lock();
+        state.grants.stop();
+        if let Some(manager) = &state.manager {
+            manager.say_stopping();
+        }
+    }
+
+    /// The daemon ends: so do all leases, at once where nobody uses them.
+    pub(super) fn end_all(&self) {
+        self.change(|grants, _| grants.end_all());
+    }
+
+    /// Leaves the manager, once it has heard all that was said, or after a while.
+    pub(super) async fn leave(&self, limit: Duration) {
+        let parted = self.0.parted.notified();
+        tokio::pin!(parted);
+        parted.as_mut().enable();
+        match &self.0.state.lock().manager {
+            Some(manager) => manager.say_no_more(),
+            None => return,
+        }
+        // Who does not answer finds the node lost, and its leases over when it comes back.
+        let _ = tokio::time::timeout(limit, parted).await;
     }
 
     /// The node's devices are these now.

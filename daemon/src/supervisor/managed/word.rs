@@ -61,6 +61,8 @@ pub(crate) enum Word {
 pub(crate) enum NotGranted {
     #[error("the node is draining")]
     Draining,
+    #[error("the node is stopping")]
+    Stopping,
     #[error("the grant is older than what the node has heard since")]
     Stale,
     #[error("the node has no such device, or not so many shares of it")]
@@ -100,6 +102,8 @@ pub(crate) enum Why {
     DevicesChanged,
     #[error("its devices were granted to somebody else")]
     Fenced,
+    #[error("the node's daemon is stopping")]
+    Stopping,
 }
 
 /// A lease that has a place here.

@@ -218,6 +218,10 @@ impl World {
                 node,
                 draining: false,
             });
+            if self.nodes[at].stopping {
+                self.lose(at);
+                self.nodes[at].reboot();
+            }
             self.join(at);
         }
         self.deliver_all();

@@ -23,6 +23,16 @@ impl World {
         self.event(Event::ForgetNode { node, force });
         assert_eq!(known(self), before && allowed.is_err(), "{allowed:?}");
     }
+
+    /// A client asks again for what waits, after a restart of the manager.
+    fn come_back(&mut self, lease: LeaseId, user: u8, shape: &str) {
+        let mut again = self.new_request(user, shape);
+        self.users.remove(&again.lease);
+        again.lease = lease;
+        again.groups.clear();
+        self.event(Event::Request(again));
+        self.deliver_all();
+    }
 }
 
 #[test]
@@ -159,10 +169,7 @@ fn when_the_nodes_had_time_to_come_what_does_not_fit_is_refused() {
     world.restart();
     world.join(0);
     world.deliver_all();
-    let mut again = world.new_request(1, "2");
-    world.users.remove(&again.lease);
-    again.lease = before;
-    world.event(Event::Request(again));
+    world.come_back(before, 1, "2");
     let meanwhile = world.ask(2, "2", None);
     assert!(world.waiting.contains(&meanwhile));
     let settle = world.manager.policy().timing.settle;
@@ -177,6 +184,88 @@ fn when_the_nodes_had_time_to_come_what_does_not_fit_is_refused() {
     assert_eq!(world.told.get(&after), Some(&Told::Over));
     // What had been taken in before waits on: its nodes may come late.
     assert!(world.waiting.contains(&before) && world.holds(both));
+}
+
+#[test]
+fn what_waited_in_vain_before_a_restart_waits_no_longer_than_what_is_asked_for_now() {
+    let mut world = one_is_to_come();
+    let arrival = world.manager.policy().timing.arrival;
+    let held = world.ask(0, "1", None);
+    let (in_vain, possible) = (world.ask(1, "2", None), world.ask(2, "1", None));
+    world.restart();
+    world.come_back(in_vain, 1, "2");
+    world.come_back(possible, 2, "1");
+    // Nobody knows what the node has that has not come.
+    world.live(2 * arrival.0 / 1000);
+    assert!(world.waiting.contains(&in_vain));
+    world.join(0);
+    world.deliver_all();
+    world.live(arrival.0 / 1000 - 10);
+    assert!(world.waiting.contains(&in_vain));
+    world.live(10);
+    assert_eq!(world.told.get(&in_vain), Some(&Told::Over));
+    assert!(world.waiting.contains(&possible) && world.holds(held));
+}
+
+#[test]
+fn where_no_node_is_known_what_waited_before_is_judged_at_the_start() {
+    let mut world = gpus(&[]);
+    let arrival = world.manager.policy().timing.arrival;
+    let early = world.ask(0, "1", None);
+    world.restart();
+    world.come_back(early, 0, "1");
+    world.pass(Span(arrival.0 - 1));
+    assert!(world.waiting.contains(&early));
+    world.pass(Span(1));
+    assert_eq!(world.told.get(&early), Some(&Told::Over));
+    assert!(world.store.waiting.is_empty());
+}
+
+#[test]
+fn a_node_that_is_told_to_end_gets_no_new_lease_and_serves_what_it_has_until_it_lets_go() {
+    let mut world = gpus(&[1, 1]);
+    let leases = [world.ask(0, "1", None), world.ask(0, "1", None)];
+    let on_second = |world: &World, lease: &LeaseId| match world.told.get(lease) {
+        Some(Told::Holds(granted)) => granted.units[0].0 == world.id(1),
+        other => panic!("{other:?}"),
+    };
+    let [on_it, other] = match on_second(&world, &leases[0]) {
+        true => leases,
+        false => [leases[1], leases[0]],
+    };
+    world.nodes[1].stop();
+    world.deliver_all();
+    let waiting = world.ask(1, "2", None);
+    world.give_back(other);
+    world.live(40);
+    assert!(world.holds(on_it) && world.waiting.contains(&waiting));
+    // A manager that was away meanwhile hears it with the hello.
+    world.restart();
+    for node in [0, 1] {
+        world.join(node);
+    }
+    world.deliver_all();
+    world.come_back(waiting, 1, "2");
+    world.give_back(on_it);
+    assert!(!world.holds(waiting) && world.nodes[1].serving.is_empty());
+    world.lose(1);
+    world.nodes[1].reboot();
+    world.join(1);
+    world.deliver_all();
+    assert!(world.holds(waiting));
+}
+
+#[test]
+fn what_a_node_lets_go_of_before_it_ends_is_over_at_once() {
+    let mut world = gpus(&[1]);
+    let lease = world.ask(0, "1", None);
+    world.nodes[0].stop();
+    world.nodes[0].let_go();
+    world.deliver_all();
+    world.lose(0);
+    assert_eq!(world.told.get(&lease), Some(&Told::Over));
+    assert!(world.store.leases.is_empty());
+    assert_eq!(world.manager.may_forget(world.id(0), false), Ok(()));
 }
 
 /// Two nodes of one GPU each, the second of which nobody knows yet.
@@ -277,6 +366,10 @@ fn who_waits_is_told_what_is_missing() {
     // Of those who come first nothing is said: that is the queue.
     assert_eq!(said(&mut world, "1", true), "");
     world.lose(other);
+    world.nodes[other].stop();
+    world.deliver_all();
+    let stopping = drained.replace("being drained", "stopping");
+    assert_eq!(said(&mut world, "2", true), stopping);
     let lost = drained.replace("being drained", "lost");
     let refused = format!(
         "these devices are not free now: {lost}; ask again, or wait for them (causeway run --wait)"

@@ -39,6 +39,8 @@ pub(in super::super) struct SimNode {
     pub(super) serving: BTreeMap<Epoch, Served>,
     /// It was told to take no new grant.
     pub(super) draining: bool,
+    /// It was told to end.
+    pub(super) stopping: bool,
     /// Grants up to here are void.
     fence: Epoch,
     /// Withdrawn ones.
@@ -59,6 +61,7 @@ impl SimNode {
             link: None,
             serving: BTreeMap::new(),
             draining: false,
+            stopping: false,
             fence: Epoch(0),
             void: BTreeSet::new(),
             late: Vec::new(),
@@ -81,6 +84,7 @@ impl SimNode {
             addresses: self.addresses.clone(),
             devices: self.devices.clone(),
             running: running.collect(),
+            stopping: self.stopping,
         }
     }
 
@@ -106,8 +110,22 @@ impl SimNode {
     pub(super) fn reboot(&mut self) {
         self.serving.clear();
         self.void.clear();
-        self.draining = false;
+        (self.draining, self.stopping) = (false, false);
         self.fence = Epoch(0);
+    }
+
+    /// It is told to end.
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+        self.say(Event::NodeStopping { node: self.id });
+    }
+
+    /// It lets go of what it has, and then leaves.
+    pub(super) fn let_go(&mut self) {
+        for (epoch, of) in std::mem::take(&mut self.serving) {
+            self.void.insert(epoch);
+            self.say(Event::Withdrawn(self.word(of.lease, epoch)));
+        }
     }
 
     fn say(&mut self, event: Event) {
@@ -152,7 +170,7 @@ impl SimNode {
         let word = self.word(grant.lease, grant.epoch);
         let again = self.serving.contains_key(&grant.epoch);
         let is_void = grant.epoch <= self.fence || self.void.contains(&grant.epoch);
-        if !again && (is_void || self.draining) {
+        if !again && (is_void || self.draining || self.stopping) {
             self.say(Event::GrantRefused(word));
             return None;
         }

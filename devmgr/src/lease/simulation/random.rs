@@ -39,6 +39,7 @@ pub(super) enum Op {
     Join(u8),
     Reboot(u8),
     Replug(u8),
+    Stop(u8),
     Drain(u8, bool),
     Forget(u8, bool),
     Pass(u16),
@@ -88,6 +89,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => which.prop_map(Op::Join),
         1 => which.prop_map(Op::Reboot),
         1 => which.prop_map(Op::Replug),
+        1 => which.prop_map(Op::Stop),
         1 => (which, any::<bool>()).prop_map(|(at, on)| Op::Drain(at, on)),
         1 => (which, any::<bool>()).prop_map(|(at, force)| Op::Forget(at, force)),
         4 => (0_u16..40_000).prop_map(Op::Pass),
@@ -257,6 +259,7 @@ impl World {
         | Op::Sessions(at, _)
         | Op::Reboot(at)
         | Op::Replug(at)
+        | Op::Stop(at)
         | Op::Drain(at, _)
         | Op::Forget(at, _)) = *op
         else {
@@ -292,6 +295,7 @@ impl World {
                     self.event(event);
                 }
             }
+            Op::Stop(_) => self.nodes[at].stop(),
             Op::Drain(_, draining) => self.event(Event::Drain { node: id, draining }),
             Op::Forget(_, force) => self.forget(id, force),
             _ => {}

@@ -22,7 +22,7 @@ use causeway_security::LeaseKey;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::book::{Book, Now, Offered, Sight};
+use super::book::{Book, Now, Sight};
 use super::gate::{SharedDirectory, wall_now};
 use super::input::{
     Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, NotWritten, Reply, Watcher,
@@ -194,9 +194,7 @@ impl Owner {
             }
             Input::FromNode(connection, node, event) => {
                 if self.is_current(connection, node) {
-                    if let Event::NodeChanged { devices, .. } = &event {
-                        self.book.change(node, devices);
-                    }
+                    self.book.heard(node, &event);
                     self.handle(event);
                 }
             }
@@ -263,8 +261,7 @@ impl Owner {
                 return Err(NotJoined::AnothersNode);
             }
         }
-        let devices = joined.devices.iter().map(Offered::new);
-        self.book.connect(joined.node, devices.collect(), &link);
+        self.book.connect(&joined, &link);
         self.links.insert(joined.node, link);
         self.handle(Event::NodeJoined(joined));
         Ok(())
