@@ -16,7 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let settings = match Settings::from_flags(&Flags::parse()) {
+    let flags = Flags::parse();
+    let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {
             eprintln!("causeway-devmgr: {error}");
@@ -25,13 +26,28 @@ fn main() -> ExitCode {
     };
     settings.logging.start();
     raise_descriptors();
-    match serve(&settings) {
+    let done = match flags.new_admin_token {
+        true => renew_admin(&settings),
+        false => serve(&settings),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("causeway-devmgr: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// For who has lost the last token. Whoever may write the store may do so.
+fn renew_admin(settings: &Settings) -> Result<(), CannotStart> {
+    // A new store would help nobody.
+    std::fs::metadata(&settings.store)
+        .map_err(|error| std::io::Error::other(format!("{}: {error}", settings.store.display())))?;
+    let mut store = RedbStore::open(&settings.store)?;
+    let file = service::renew_admin(&settings.store, &mut store)?;
+    println!("the administrator's token is in {}", file.display());
+    Ok(())
 }
 
 #[tokio::main]

@@ -52,6 +52,11 @@ pub struct Flags {
     #[arg(long)]
     pub authenticate: bool,
 
+    /// Write a new token of the administrator "admin" beside the store, and end: for when the last one is lost. No
+    /// manager may be running over the store
+    #[arg(long)]
+    pub new_admin_token: bool,
+
     /// The manager's certificate with what leads to its CA, in PEM
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,

@@ -3,7 +3,7 @@
 //! - `owner`: the one task that has the state; `input`: what it is told; `book`: what it shows.
 //! - `connections`: from a listening socket to a conversation, with TLS or without.
 //! - `gate`, `judged`: who calls; `standing`: strangers' connections. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: their words.
-//! - `watching`: `/healthz` and `/metrics`.
+//! - `watching`: `/healthz` and `/metrics`. `first_admin`: who administrates a manager that has nobody else.
 //!
 //! What it is not: it decides nothing about leases; [`crate::lease`] does. Invariant: no task but the owner
 //! changes anything, and none of them is waited for by it.
@@ -11,6 +11,7 @@
 mod admin;
 mod book;
 mod connections;
+mod first_admin;
 mod gate;
 mod input;
 mod judged;
@@ -23,17 +24,15 @@ mod standing;
 mod watching;
 mod wire;
 
-use std::fs::File;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
-use causeway_security::{BadKey, LeaseKey, Token};
+use causeway_security::{BadKey, LeaseKey, Secret};
 use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
 use parking_lot::{Mutex, RwLock};
@@ -43,12 +42,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::Server;
 
-use crate::identity::{Directory, IdentityChange, TokenId, TokenRow, User};
+use crate::identity::{Directory, NotChanged};
 use crate::lease::{Event, Manager};
 use crate::settings::Settings;
-use crate::store::{Store, StoreError, Stored, Write};
+use crate::store::{Store, StoreError, Write};
 use book::{Book, Sight};
 use connections::{Connections, Incoming};
+pub use first_admin::renew_admin;
 use gate::Gate;
 use input::Input;
 use judged::Judged;
@@ -66,9 +66,6 @@ const MAX_NODE_WORD: usize = 16 << 20;
 const MAX_WORD: usize = 16 << 10;
 /// A call's message has to come, and its answer to begin.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-
-/// Who administrates a manager that has nobody else.
-const FIRST_ADMIN: &str = "admin";
 
 /// The manager cannot start, or go on.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +95,9 @@ pub enum CannotStart {
         /// Why.
         error: std::io::Error,
     },
+    /// There is no administrator, and none can be added.
+    #[error("an administrator cannot be added: {0}")]
+    NoAdmin(NotChanged),
     /// It served, and does no more.
     #[error("it has failed, as the lines before tell; what is written is good for another start")]
     Failed,
@@ -142,13 +142,13 @@ impl Running {
 pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Running, CannotStart> {
     let connections = Connections::new(settings)?;
     let (listeners, addresses) = listen(&settings.listen).await?;
-    let mut stored = store.load()?;
+    let stored = store.load()?;
+    let mut directory = Directory::new(stored.users, stored.tokens, stored.removed);
     if settings.authenticate {
-        first_admin(settings, store.as_mut(), &mut stored)?;
+        first_admin::ensure(&settings.store, store.as_mut(), &mut directory)?;
     }
-    let key = signing_key(store.as_mut(), &stored)?;
+    let key = signing_key(store.as_mut(), stored.signing_key)?;
     let clock = Clock::start();
-    let directory = Directory::new(stored.users, stored.tokens, stored.removed);
     let shared_directory = Arc::new(RwLock::new(directory.clone()));
     let book = Book::new(&stored.rows);
     tracing::info!(
@@ -203,68 +203,13 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
 }
 
 /// The one that leases were signed with before, or a new one.
-fn signing_key(store: &mut dyn Store, stored: &Stored) -> Result<LeaseKey, CannotStart> {
-    if let Some(pkcs8) = &stored.signing_key {
-        return Ok(LeaseKey::from_pkcs8(pkcs8.clone())?);
+fn signing_key(store: &mut dyn Store, known: Option<Secret>) -> Result<LeaseKey, CannotStart> {
+    if let Some(pkcs8) = known {
+        return Ok(LeaseKey::from_pkcs8(pkcs8)?);
     }
     let key = LeaseKey::generate()?;
     store.apply(&[Write::SigningKey(key.to_pkcs8().clone())])?;
     Ok(key)
-}
-
-/// A line in a file that is its owner's alone, on the disk when this returns. What had its name before,
-/// or where a link of its name led, stays as it was.
-fn write_secret(path: &Path, line: &str) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    writeln!(file, "{line}")?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    File::open(folder)?.sync_all()
-}
-
-/// A manager that lets nobody in who has no token needs a first one.
-fn first_admin(
-    settings: &Settings,
-    store: &mut dyn Store,
-    stored: &mut Stored,
-) -> Result<(), CannotStart> {
-    if stored.users.iter().any(|user| user.admin) {
-        return Ok(());
-    }
-    let token = Token::generate();
-    let user = User {
-        name: FIRST_ADMIN.into(),
-        groups: Vec::new(),
-        admin: true,
-        node: false,
-    };
-    let row = TokenRow {
-        id: TokenId(format!("{:016x}", rand::random::<u64>())),
-        user: user.name.clone(),
-        label: "first".to_owned(),
-        hash: token.hash().0,
-        expires: None,
-    };
-    let mut path = settings.store.clone().into_os_string();
-    path.push(".admin-token");
-    let path = PathBuf::from(path);
-    // Before its digest is stored: a token that nobody has would lock everybody out.
-    write_secret(&path, token.reveal()).map_err(|error| CannotStart::AdminToken {
-        path: path.clone(),
-        error,
-    })?;
-    store.apply(&[
-        Write::Identity(IdentityChange::PutUser(user.clone())),
-        Write::Identity(IdentityChange::PutToken(row.clone())),
-    ])?;
-    stored.users.push(user);
-    stored.tokens.push(row);
-    tracing::warn!(path = %path.display(), "there was no administrator: the token of {FIRST_ADMIN:?} is in this file; move it to where you need it");
-    Ok(())
 }
 
 async fn listen(

@@ -5,8 +5,10 @@
 mod considering;
 mod encrypted;
 mod ending;
+mod first_admin;
 mod forgetting;
 mod granting;
+mod kinds;
 mod node;
 mod process;
 mod queue;
@@ -16,6 +18,7 @@ mod real_node;
 mod restarts;
 mod samples;
 mod slow_store;
+mod stopping;
 mod store_failure;
 mod strangers;
 mod tool;
