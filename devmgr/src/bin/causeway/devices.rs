@@ -48,12 +48,17 @@ struct KindReport {
     free: u32,
 }
 
+/// Where neither servers nor a manager are named.
+const NOTHING: &str =
+    "No server is configured. Write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]\n";
+
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let settings = context.settings();
     let manager = manager(&settings);
     for problem in &settings.problems {
         eprintln!("causeway devices: {problem}");
     }
+    let has_manager = manager.is_some();
     let mut nodes = report::nodes(&settings);
     let mut has_all = settings.problems.is_empty();
     match report::leased(settings) {
@@ -74,7 +79,12 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
             }
         }
     }
-    context.print(&shown, |shown| text(shown))?;
+    // A manager that was not heard is no missing configuration; standard error has the reason.
+    let is_configured = has_manager || !shown.is_empty();
+    context.print(&shown, |shown| match is_configured {
+        true => shown.iter().map(text).collect(),
+        false => NOTHING.to_owned(),
+    })?;
     if has_all {
         Ok(ExitCode::SUCCESS)
     } else {
@@ -102,15 +112,11 @@ fn kinds(context: &Context) -> Result<Vec<KindReport>, Failure> {
     Ok(kinds.collect())
 }
 
-fn text(shown: &[Shown]) -> String {
-    if shown.is_empty() {
-        return "No server is configured. Write servers.toml, or set CAUSEWAY_SERVERS=host[:port],…\n".to_owned();
-    }
-    let text = |shown: &Shown| match shown {
+fn text(shown: &Shown) -> String {
+    match shown {
         Shown::Node(node) => node_text(node),
         Shown::Manager(manager) => manager_text(manager),
-    };
-    shown.iter().map(text).collect()
+    }
 }
 
 fn manager_text(of: &ManagerReport) -> String {

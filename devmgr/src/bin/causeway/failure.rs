@@ -79,11 +79,13 @@ impl Failure {
                 "name the right file (--ca, --token-file, --certificate, --key; CAUSEWAY_CA, …; servers.toml), readable \
                  by you alone where it is secret; `causeway doctor` looks at each",
             ),
-            WireError::Protocol { address, reason } => (
-                format!("{address} does not speak as a device manager should: {reason}"),
-                "its port is 7078 unless it was told another (7079 is a node's); with TLS, name the CA of its \
-                 certificate (--ca, CAUSEWAY_CA, ca in servers.toml)",
-            ),
+            WireError::Protocol { address, reason } => {
+                let cure = cure_of_talk(&reason);
+                (
+                    format!("{address} does not speak as a device manager should: {reason}"),
+                    cure,
+                )
+            }
             other => return Failure::new(other.to_string()),
         };
         Failure::new(what).cure(cure)
@@ -107,6 +109,63 @@ impl Failure {
                 env!("CARGO_PKG_VERSION")
             )),
             _ => failure,
+        }
+    }
+}
+
+/// What to do about somebody who answers otherwise than a device manager that can be believed: TLS says by its own words what
+/// is wrong.
+fn cure_of_talk(reason: &str) -> &'static str {
+    const OTHER_CA: &str = "another CA has signed its certificate: name the one that did (--ca, CAUSEWAY_CA, ca in servers.toml)";
+    const OTHER_NAME: &str = "call it by a name of its certificate, or make one with that name: causeway certs node NAME \
+                              --address HOST; or say tls_name below [manager] in servers.toml";
+    const OVER: &str = "make it a new one (causeway certs node NAME), and see whether the clocks of both are right";
+    let known = [
+        ("UnknownIssuer", OTHER_CA),
+        // Of a CA that has the same name.
+        ("BadSignature", OTHER_CA),
+        ("not valid for name", OTHER_NAME),
+        ("NotValidForName", OTHER_NAME),
+        ("expired", OVER),
+        ("Expired", OVER),
+    ];
+    let of_certificate = reason.contains("certificate");
+    let found = known
+        .iter()
+        .find(|(word, _)| of_certificate && reason.contains(word));
+    found.map_or(
+        "its port is 7078 unless it was told another (7079 is a node's); with TLS, name the CA of its certificate (--ca, \
+         CAUSEWAY_CA, ca in servers.toml)",
+        |(_, cure)| cure,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_about_a_certificate_is_about_what_is_wrong_with_it() {
+        for (reason, word) in [
+            ("TLS: invalid peer certificate: UnknownIssuer", "another CA"),
+            ("TLS: invalid peer certificate: BadSignature", "another CA"),
+            (
+                "TLS: invalid peer certificate: certificate not valid for name \"a\"",
+                "tls_name",
+            ),
+            (
+                "TLS: invalid peer certificate: certificate expired: verification time",
+                "clocks",
+            ),
+            ("TLS: received corrupt message", "7078"),
+        ] {
+            let reason = reason.to_owned();
+            let failure = Failure::unreached(WireError::Protocol {
+                address: "gpu1:7078".to_owned(),
+                reason,
+            });
+            let cure = failure.what_to_do().unwrap();
+            assert!(cure.contains(word), "{failure}: {cure}");
         }
     }
 }

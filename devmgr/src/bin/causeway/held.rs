@@ -227,7 +227,7 @@ impl<'a> Held<'a> {
                 self.connection = Some(connection);
                 Ok(Ok(granted.into_inner()))
             }
-            Err(status) if is_word(&status) => Ok(Err(status.message().to_owned())),
+            Err(status) if is_word(&status) => Ok(Err(why_over(status.message()).to_owned())),
             Err(status) => Err(connection.failure(&status)),
         }
     }
@@ -285,6 +285,11 @@ async fn ended(news: &mut Option<Streaming<Word>>) -> Option<String> {
         }
     }
     None
+}
+
+/// The stream tells the reason alone, and an answer that the lease is over before it.
+fn why_over(said: &str) -> &str {
+    said.strip_prefix("the lease is over: ").unwrap_or(said)
 }
 
 // Nothing that the manager has decided.

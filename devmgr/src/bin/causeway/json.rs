@@ -206,6 +206,8 @@ pub(crate) struct ManagedNode {
     pub(crate) connected: bool,
     /// Whether it gets no new leases.
     pub(crate) draining: bool,
+    /// Whether it was told to end: it gets none either, and what runs there ends soon.
+    pub(crate) stopping: bool,
     /// Its devices; none while it is not connected.
     pub(crate) devices: Vec<ManagedDevice>,
     /// Moved over its bulk connections since it started, both ways.
@@ -327,6 +329,7 @@ impl From<pb::NodeInfo> for ManagedNode {
             addresses: info.addresses,
             connected: info.connected,
             draining: info.draining,
+            stopping: info.stopping,
             devices: info.devices.into_iter().map(ManagedDevice::from).collect(),
             moved_bytes: info.bytes,
             commands: info.commands,

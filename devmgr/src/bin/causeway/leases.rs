@@ -5,7 +5,7 @@ use causeway_proto::manager::ListLeasesRequest;
 use crate::context::Context;
 use crate::failure::Outcome;
 use crate::json::Lease;
-use crate::text::{Table, duration, shares};
+use crate::text::{NodeNames, Table, duration, shares};
 
 /// What `leases` takes.
 #[derive(Debug, clap::Args)]
@@ -25,6 +25,7 @@ fn text(leases: &[Lease]) -> String {
         return "There is no lease.\n".to_owned();
     }
     let mut table = Table::new(["LEASE", "USER", "STATE", "AGE", "RENEWAL WITHIN", "DEVICES", "PROGRAM"]);
+    let names = NodeNames::of_shares(leases.iter().flat_map(|lease| &lease.nodes));
     for lease in leases {
         table.row([
             lease.lease.clone(),
@@ -32,7 +33,7 @@ fn text(leases: &[Lease]) -> String {
             lease.state.to_owned(),
             duration(lease.age_ms),
             duration(lease.lifetime_ms),
-            shares(&lease.nodes),
+            shares(&lease.nodes, &names),
             lease.client.as_ref().map(ToString::to_string).unwrap_or_default(),
         ]);
     }

@@ -6,7 +6,7 @@ use causeway_proto::manager::{DrainNodeRequest, ListNodesRequest, RemoveNodeRequ
 use crate::context::Context;
 use crate::failure::Outcome;
 use crate::json::{ManagedDevice, ManagedNode};
-use crate::text::{Table, bytes};
+use crate::text::{NodeNames, Table, bytes, node_state};
 
 /// What `nodes` takes.
 #[derive(Debug, clap::Args)]
@@ -83,19 +83,11 @@ fn text(nodes: &[ManagedNode]) -> String {
         return "No node has joined. On each: causewayd --manager HOST[:PORT]\n".to_owned();
     }
     let mut table = Table::new(["NODE", "STATE", "SESSIONS", "ADDRESS", "LEASED", "DEVICE"]);
+    let names = NodeNames::of(nodes.iter().map(|of| (of.node.clone(), of.name.as_str())));
     for node in nodes {
-        let state = match (node.connected, node.draining) {
-            (true, false) => "connected",
-            (true, true) => "draining",
-            (false, false) => "lost",
-            (false, true) => "lost, draining",
-        };
-        let namesakes = nodes.iter().filter(|of| of.name == node.name);
+        let state = node_state(node.connected, node.draining, node.stopping);
         let first = [
-            match namesakes.count() {
-                1 => node.name.clone(),
-                _ => format!("{} {}", node.name, node.node),
-            },
+            names.label(&node.node, &node.name),
             state.to_owned(),
             node.sessions.to_string(),
             node.addresses.first().cloned().unwrap_or_default(),

@@ -5,14 +5,14 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use crate::json::Step;
-use crate::text::{duration, printable, shares};
+use crate::text::{NodeNames, duration, printable, shares};
 
 /// See the module.
 pub(crate) struct Progress {
     json: bool,
     is_terminal: bool,
     since: Instant,
-    /// What the terminal's line says, but for the time.
+    /// What was said last of what is waited for, but for the time.
     line: Option<String>,
     /// Only who had to wait is told that it is over.
     has_waited: bool,
@@ -54,7 +54,7 @@ impl Progress {
                     self.end_line();
                     eprintln!(
                         "causeway run: lease {lease}, {}",
-                        printable(&shares(&nodes))
+                        printable(&shares(&nodes, &NodeNames::of_shares(&nodes)))
                     );
                 }
             }
@@ -68,7 +68,7 @@ impl Progress {
 
     /// Shows how long it has been, where somebody sees it.
     pub(crate) fn tick(&self) {
-        if let Some(line) = &self.line {
+        if let Some(line) = self.line.as_ref().filter(|_| self.is_terminal) {
             let waited =
                 duration(u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX));
             eprint!("\r\x1b[Kcauseway run: {line}, {waited}");
@@ -81,17 +81,18 @@ impl Progress {
 
     /// Whatever comes next begins a line of its own.
     pub(crate) fn end_line(&mut self) {
-        if self.line.take().is_some() {
+        if self.line.take().is_some() && self.is_terminal {
             eprintln!();
         }
     }
 
     fn wait(&mut self, line: String) {
         self.has_waited = true;
+        let is_new = self.line.as_ref() != Some(&line);
+        self.line = Some(line);
         if self.is_terminal {
-            self.line = Some(line);
             self.tick();
-        } else {
+        } else if let Some(line) = self.line.as_ref().filter(|_| is_new) {
             eprintln!("causeway run: {line}");
         }
     }

@@ -135,8 +135,14 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             put(manager, quota).await
         })?,
         What::Remove { who } => context.with_manager(async |manager| {
+            let who = who.word();
+            let known = list(manager).await?.quotas;
+            if !known.iter().any(|of| of.who == who) {
+                let failure = Failure::new(format!("{} has no quota", named(who.as_ref())));
+                return Err(failure.cure("causeway quota shows those that are set"));
+            }
             let quota = QuotaWord {
-                who: who.word(),
+                who,
                 ..QuotaWord::default()
             };
             put(manager, quota).await
@@ -215,11 +221,7 @@ impl From<QuotaList> for Quotas {
             devices: limit(of.devices.into()),
             memory_bytes: limit(of.memory),
             device_seconds: limit(of.device_seconds),
-            who: match of.who {
-                Some(quota::Who::User(name)) => format!("user {name}"),
-                Some(quota::Who::Group(name)) => format!("group {name}"),
-                Some(quota::Who::EveryUser(_)) | None => "every user".to_owned(),
-            },
+            who: named(of.who.as_ref()),
         });
         let used = list.uses.into_iter().map(|of| Used {
             who: match of.who {
@@ -236,6 +238,14 @@ impl From<QuotaList> for Quotas {
             quotas: quotas.collect(),
             used: used.collect(),
         }
+    }
+}
+
+fn named(who: Option<&quota::Who>) -> String {
+    match who {
+        Some(quota::Who::User(name)) => format!("user {name}"),
+        Some(quota::Who::Group(name)) => format!("group {name}"),
+        Some(quota::Who::EveryUser(_)) | None => "every user".to_owned(),
     }
 }
 
@@ -297,7 +307,11 @@ fn text(quotas: &Quotas) -> String {
 }
 
 fn in_hours(seconds: u64) -> String {
-    let hours = format!("{:.2}", seconds as f64 / 3600.0);
+    // What is not nothing is not shown as nothing.
+    let hours = match seconds {
+        1..36 => format!("{:.4}", seconds as f64 / 3600.0),
+        _ => format!("{:.2}", seconds as f64 / 3600.0),
+    };
     hours.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -314,7 +328,8 @@ mod tests {
         for wrong in ["", "-1", "0", "x", "NaN", "1e300", "inf"] {
             assert!(devices(wrong).is_err() && memory(wrong).is_err() && hours(wrong).is_err());
         }
-        assert_eq!((in_hours(1800), in_hours(7200)), ("0.5".to_owned(), "2".to_owned()));
+        let said = [0, 4, 36, 1800, 7200].map(in_hours);
+        assert_eq!(said, ["0", "0.0011", "0.01", "0.5", "2"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use causeway_proto::manager::considered::Outcome as Considered;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{self, Fitting, NodeShare};
-use crate::text::{printable, shares};
+use crate::text::{NodeNames, printable, shares};
 use crate::wish::{Terms, Wish};
 
 /// What `request` takes.
@@ -81,7 +81,7 @@ fn text(fitting: &Fitting) -> String {
             let devices = if count == 1 { "device" } else { "devices" };
             format!("It would be granted now: {count} {devices} ({})\n", names.join(", "))
         }
-        None => format!("It would be granted now: {}\n", shares(&fitting.nodes)),
+        None => format!("It would be granted now: {}\n", shares(&fitting.nodes, &NodeNames::of_shares(&fitting.nodes))),
         Some(reason) => format!("It would not be granted now: {reason}.\n"),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what others say of themselves reaches no terminal but as printable characters.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use crate::json::{NodeShare, Unit};
@@ -56,7 +57,7 @@ impl std::fmt::Display for Table {
 }
 
 /// `node1: 0.0 Big GPU, 0.1#2 Small GPU; node2: …`: platform and device, the share of it, and its name.
-pub(crate) fn shares(nodes: &[NodeShare]) -> String {
+pub(crate) fn shares(nodes: &[NodeShare], names: &NodeNames) -> String {
     let unit = |unit: &Unit| {
         let share = match unit.share {
             0 => String::new(),
@@ -67,10 +68,71 @@ pub(crate) fn shares(nodes: &[NodeShare]) -> String {
     };
     let node = |node: &NodeShare| {
         let units: Vec<String> = node.units.iter().map(unit).collect();
-        format!("{}: {}", node.name, units.join(", "))
+        let name = names.label(&node.node, &node.name);
+        format!("{name}: {}", units.join(", "))
     };
     let nodes: Vec<String> = nodes.iter().map(node).collect();
     nodes.join("; ")
+}
+
+/// How nodes are told apart: by their names, and of those that have one name by the beginnings of their ids too.
+#[derive(Debug)]
+pub(crate) struct NodeNames(BTreeMap<String, BTreeSet<String>>);
+
+impl NodeNames {
+    /// All that may be meant: ids, as `json` has them, and names.
+    pub(crate) fn of<'a>(nodes: impl IntoIterator<Item = (String, &'a str)>) -> NodeNames {
+        let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (id, name) in nodes {
+            names.entry(name.to_owned()).or_default().insert(id);
+        }
+        NodeNames(names)
+    }
+
+    /// The nodes of these leases.
+    pub(crate) fn of_shares<'a>(shares: impl IntoIterator<Item = &'a NodeShare>) -> NodeNames {
+        let named = shares
+            .into_iter()
+            .map(|of| (of.node.clone(), of.name.as_str()));
+        NodeNames::of(named)
+    }
+
+    fn is_shared(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|ids| ids.len() > 1)
+    }
+
+    /// For people.
+    pub(crate) fn label(&self, id: &str, name: &str) -> String {
+        match self.is_shared(name) {
+            true => format!("{name} {}", id.get(..8).unwrap_or(id)),
+            false => name.to_owned(),
+        }
+    }
+
+    /// As the verbs take it.
+    pub(crate) fn exact(&self, id: &str, name: &str) -> String {
+        match self.is_shared(name) {
+            true => id.to_owned(),
+            false => quoted(name),
+        }
+    }
+
+    /// Names of several nodes, and of how many.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = (&str, usize)> {
+        let all = self.0.iter().map(|(name, ids)| (name.as_str(), ids.len()));
+        all.filter(|(_, count)| *count > 1)
+    }
+}
+
+/// How a node is.
+pub(crate) fn node_state(connected: bool, draining: bool, stopping: bool) -> &'static str {
+    match (connected, draining, stopping) {
+        (true, _, true) => "stopping",
+        (true, false, false) => "connected",
+        (true, true, false) => "draining",
+        (false, false, _) => "lost",
+        (false, true, _) => "lost, draining",
+    }
 }
 
 /// A duration, in its two largest units.
@@ -151,6 +213,27 @@ mod tests {
         ] {
             assert_eq!(quoted(word), pasted);
         }
+    }
+
+    #[test]
+    fn nodes_of_one_name_are_told_apart_by_their_ids() {
+        let [one, other] = ["0123456789", "abcdef0123"].map(str::to_owned);
+        let names = NodeNames::of([
+            (one.clone(), "a"),
+            (one.clone(), "a"),
+            (other.clone(), "b c"),
+        ]);
+        assert_eq!(
+            (names.label(&one, "a"), names.exact(&other, "b c")),
+            ("a".to_owned(), "'b c'".to_owned())
+        );
+        assert_eq!(names.shared().count(), 0);
+        let names = NodeNames::of([(one.clone(), "a"), (other.clone(), "a")]);
+        assert_eq!(
+            (names.label(&one, "a"), names.exact(&other, "a")),
+            ("a 01234567".to_owned(), other)
+        );
+        assert_eq!(names.shared().collect::<Vec<_>>(), [("a", 2)]);
     }
 
     #[test]

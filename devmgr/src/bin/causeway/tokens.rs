@@ -18,13 +18,13 @@ use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{NewToken, Removed, Token};
 use crate::new_file::{NewFile, SECRET};
-use crate::text::{Table, moment};
+use crate::text::{Table, moment, printable};
 
 /// What `tokens` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,7 +43,7 @@ enum What {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Show tokens by their ids, never themselves: your own, all of them for administrators
+    /// Show tokens by their ids, never themselves: your own, all of them for administrators (the default)
     List {
         /// Only this user's
         #[arg(long)]
@@ -51,14 +51,14 @@ enum What {
     },
     /// Make a token count no more
     Revoke {
-        /// Its id, as `tokens list` shows it (may be several)
+        /// Its id, as `tokens list` shows it, or as much of the beginning as tells it apart (may be several)
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
     },
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
-    match &arguments.what {
+    match arguments.what.as_ref().unwrap_or(&What::List { user: None }) {
         What::Create {
             user,
             label,
@@ -73,31 +73,26 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             create(context, request, out.as_deref())
         }
         What::List { user } => {
-            let user = user.clone();
-            let list = context.with_manager(async |manager| {
-                let user = match user {
-                    Some(user) => user,
-                    None => own_or_all(who(manager).await?),
-                };
-                let request = manager.request(ListTokensRequest { user });
-                manager.hear(manager.admin().list_tokens(request)).await
-            })?;
-            let tokens: Vec<Token> = list.tokens.into_iter().map(Token::from).collect();
+            let tokens = context.with_manager(async |manager| tokens(manager, user.clone()).await)?;
             context.print(&tokens, |tokens| text(tokens, SystemTime::now()))
         }
         What::Revoke { ids } => {
-            context.with_manager(async |manager| {
-                for id in ids {
-                    let request = manager.request(RevokeTokenRequest {
-                        token_id: id.clone(),
-                    });
+            let revoked = context.with_manager(async |manager| {
+                let known = tokens(manager, None).await?;
+                // First, so that none is revoked where another of them is mistyped.
+                let meant = ids.iter().map(|said| meant(&known, said));
+                let meant = meant.collect::<Result<Vec<_>, _>>()?;
+                for token in &meant {
+                    let token_id = token.id.clone();
+                    let request = manager.request(RevokeTokenRequest { token_id });
                     manager.hear(manager.admin().revoke_token(request)).await?;
                 }
-                Ok(())
+                Ok(meant.into_iter().map(|of| (of.id.clone(), of.user.clone())).collect::<Vec<_>>())
             })?;
-            let removed = ids.clone();
-            context.print(&Removed { removed }, |of| {
-                format!("revoked: {}\n", of.removed.join(" "))
+            let removed = revoked.iter().map(|(id, _)| id.clone()).collect();
+            context.print(&Removed { removed }, |_| {
+                let line = |(id, user): &(String, String)| format!("revoked: {id} of {}\n", printable(user));
+                revoked.iter().map(line).collect()
             })
         }
     }
@@ -114,6 +109,27 @@ fn lifetime(of: Duration) -> Result<u64, Failure> {
     milliseconds.ok_or_else(|| {
         Failure::new("--expires is a length of time").cure("such as 90d, 12h or 30min")
     })
+}
+
+/// Of this user; else the caller's own, and all of them for an administrator.
+async fn tokens(manager: &Connection, user: Option<String>) -> Result<Vec<Token>, Failure> {
+    let user = match user {
+        Some(user) => user,
+        None => own_or_all(who(manager).await?),
+    };
+    let request = manager.request(ListTokensRequest { user });
+    let list = manager.hear(manager.admin().list_tokens(request)).await?;
+    Ok(list.tokens.into_iter().map(Token::from).collect())
+}
+
+/// The one whose id is this, or alone begins so.
+fn meant<'a>(known: &'a [Token], said: &str) -> Result<&'a Token, Failure> {
+    let mut begin = known.iter().filter(|of| !said.is_empty() && of.id.starts_with(said));
+    match (begin.next(), begin.next()) {
+        (Some(token), None) => Ok(token),
+        (None, _) => Err(Failure::new(format!("there is no such token: {said}")).cure("causeway tokens list shows those that there are")),
+        _ => Err(Failure::new(format!("several tokens' ids begin with {said}")).cure("write more of it; causeway tokens list shows them")),
+    }
 }
 
 /// As whom the manager knows the caller.

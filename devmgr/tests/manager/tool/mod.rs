@@ -3,11 +3,12 @@
 mod administration;
 mod certificates;
 mod doctor;
+mod errors;
 mod lists;
 mod live;
 mod pages;
 mod run;
-mod running;
+pub(crate) mod running;
 mod secrets;
 mod waiting;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use causeway::config::{Address, Settings, Wish};
 use causeway_proto::manager::{
-    GetManagerRequest, LeaseInfo, LeaseState, ListLeasesRequest, ListNodesRequest, ManagerInfo,
+    DeviceKind, GetManagerRequest, LeaseInfo, LeaseState, ListKindsRequest, ListLeasesRequest, ListNodesRequest, ManagerInfo,
     NodeInfo,
 };
 
@@ -14,10 +14,11 @@ use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::json;
-use crate::text::duration;
+use crate::text::{NodeNames, duration};
 
 const CHECK: &str = "device manager";
 const CLOCK: &str = "device manager's clock";
+const DEVICES: &str = "device manager's devices";
 const LEASES: &str = "leases";
 
 /// Clocks that are set by NTP differ by less.
@@ -34,6 +35,7 @@ struct Seen {
     at_unix_ms: u64,
     round_trip: Duration,
     leases: Vec<LeaseInfo>,
+    kinds: Vec<DeviceKind>,
     /// `None`: not for this user.
     nodes: Option<Vec<NodeInfo>>,
 }
@@ -63,10 +65,14 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
             if seen.nodes.is_some() {
                 findings.extend(nodes(of_cluster));
             }
+            findings.push(devices(&seen.kinds));
             findings.extend(reach::reach(of_cluster, settings));
             findings.extend(leases(&seen.leases, settings));
         }
-        Err(failure) => findings.push(Finding::problem(CHECK, failure.to_string(), cure(&failure))),
+        Err(failure) => {
+            let cure = failure.what_to_do().unwrap_or("see its log");
+            findings.push(Finding::problem(CHECK, failure.to_string(), cure));
+        }
     }
     findings
 }
@@ -78,6 +84,8 @@ async fn look(manager: &Connection) -> Result<Seen, Failure> {
     let round_trip = begin.0.elapsed();
     let request = manager.request(ListLeasesRequest {});
     let leases = manager.hear(manager.leases().list_leases(request)).await?;
+    let request = manager.request(ListKindsRequest {});
+    let kinds = manager.hear(manager.leases().list_kinds(request)).await?;
     let request = manager.request(ListNodesRequest {});
     let nodes = manager.hear(manager.admin().list_nodes(request)).await;
     let middle = begin.1 + round_trip / 2;
@@ -87,32 +95,9 @@ async fn look(manager: &Connection) -> Result<Seen, Failure> {
         at_unix_ms: since.map_or(0, |since| since.as_millis() as u64),
         round_trip,
         leases: leases.leases,
+        kinds: kinds.kinds,
         nodes: nodes.ok().map(|list| list.nodes),
     })
-}
-
-/// What is wrong with TLS is told by its own words; what to do depends on them.
-fn cure(failure: &Failure) -> String {
-    let said = failure.to_string();
-    let of_certificate = said.contains("certificate");
-    const OTHER_CA: &str =
-        "another CA has signed it: name the one that did (--ca, CAUSEWAY_CA, ca in servers.toml)";
-    const OTHER_NAME: &str = "call it by a name of its certificate, or make one with that name: causeway certs node NAME \
-                              --address HOST; or say tls_name below [manager] in servers.toml";
-    const OVER: &str =
-        "make it a new one (causeway certs node NAME), and see whether the clocks of both are right";
-    let known = [
-        ("UnknownIssuer", OTHER_CA),
-        // Of a CA that has the same name.
-        ("BadSignature", OTHER_CA),
-        ("not valid for name", OTHER_NAME),
-        ("NotValidForName", OTHER_NAME),
-        ("expired", OVER),
-        ("Expired", OVER),
-    ];
-    let found = known.iter().find(|(word, _)| of_certificate && said.contains(word));
-    let general = || failure.what_to_do().unwrap_or("see its log").to_owned();
-    found.map_or_else(general, |(_, cure)| (*cure).to_owned())
 }
 
 pub(super) fn is_loopback(address: &Address) -> bool {
@@ -184,33 +169,65 @@ fn clock(seen: &Seen) -> Finding {
 }
 
 fn nodes(nodes: &[NodeInfo]) -> Vec<Finding> {
-    let connected = nodes.iter().filter(|node| node.connected);
-    let devices: usize = connected.clone().map(|node| node.devices.len()).sum();
-    let found = format!(
-        "{} of {} nodes are connected, with {devices} devices",
-        connected.count(),
-        nodes.len()
-    );
-    let all = if devices == 0 {
-        Finding::problem(CHECK, found, "on each node: causewayd --manager HOST[:PORT]")
-    } else {
-        Finding::ok(CHECK, found)
+    let connected = nodes.iter().filter(|node| node.connected).count();
+    let found = format!("{connected} of {} nodes are connected", nodes.len());
+    let all = match connected {
+        0 => Finding::problem(CHECK, found, "on each node: causewayd --manager HOST[:PORT]"),
+        _ => Finding::ok(CHECK, found),
     };
-    let gone = nodes.iter().filter(|node| !node.connected || node.draining);
-    let gone = gone.map(|node| {
-        let (what, cure) = if node.connected {
-            ("is being drained", format!("causeway nodes resume {}", node.name))
-        } else {
-            let cure = format!(
-                "see whether causewayd runs there and reaches the manager; if it is gone for good, causeway nodes \
-                 remove {}",
-                node.name
-            );
-            ("is lost", cure)
+    let names = NodeNames::of(nodes.iter().map(|node| (json::id(&node.node_uuid), node.name.as_str())));
+    let look_at = |node: &NodeInfo| {
+        // By its id where another has the same name: it is the one that the verb takes.
+        let id = json::id(&node.node_uuid);
+        let name = names.exact(&id, &node.name);
+        let (what, cure) = match node {
+            _ if !node.connected => (
+                "is lost",
+                format!(
+                    "see whether causewayd runs there and reaches the manager; if it is gone for good, causeway nodes \
+                     remove {name}"
+                ),
+            ),
+            _ if node.stopping => (
+                "is stopping: it gets no new lease, and ends what runs",
+                "start causewayd there again once it has ended".to_owned(),
+            ),
+            _ if node.draining => ("is being drained", format!("causeway nodes resume {name}")),
+            _ => return None,
         };
-        Finding::note(CHECK, format!("node {} {what}", node.name), cure)
+        Some(Finding::note(CHECK, format!("node {} {what}", names.label(&id, &node.name)), cure))
+    };
+    let alike = names.shared().map(|(name, count)| {
+        let cure = "one that was set up anew is a new node: causeway nodes remove ID forgets the earlier one; else give each a \
+                    name of its own (name in daemon.toml)";
+        Finding::note(CHECK, format!("{count} nodes are called {name}"), cure)
     });
-    [all].into_iter().chain(gone).collect()
+    let gone = nodes.iter().filter_map(look_at);
+    [all].into_iter().chain(gone).chain(alike).collect()
+}
+
+/// What everyone is told.
+fn devices(kinds: &[DeviceKind]) -> Finding {
+    let sum = |of: fn(&DeviceKind) -> u32| kinds.iter().map(of).fold(0, u32::saturating_add);
+    let (all, free) = (sum(|of| of.count), sum(|of| of.free));
+    let found = match all {
+        0 => "it has no device to give out".to_owned(),
+        1 => format!("it has 1 device to give out, {free} of them free"),
+        _ => format!("it has {all} devices to give out, {free} of them free"),
+    };
+    match (all, free) {
+        (0, _) => Finding::problem(
+            DEVICES,
+            found,
+            "on each node: causewayd --manager HOST[:PORT]; its administrator sees by causeway nodes which of them came",
+        ),
+        (_, 0) => Finding::note(
+            DEVICES,
+            found,
+            "others have them, or their nodes are taken out of use: wait for them (causeway run --wait)",
+        ),
+        _ => Finding::ok(DEVICES, found),
+    }
 }
 
 fn leases(leases: &[LeaseInfo], settings: &Settings) -> Vec<Finding> {
@@ -252,6 +269,7 @@ mod tests {
             at_unix_ms: our_ms,
             round_trip: Duration::from_millis(100),
             leases: Vec::new(),
+            kinds: Vec::new(),
             nodes: None,
         }
     }
@@ -281,15 +299,53 @@ mod tests {
         assert!(who(&info).found.contains("believes every name"));
     }
 
-    #[test]
-    fn lost_nodes_are_named() {
-        let node = |name: &str, connected| NodeInfo {
+    fn node(id: u8, name: &str, connected: bool) -> NodeInfo {
+        NodeInfo {
+            node_uuid: vec![id; 16].into(),
             name: name.to_owned(),
             connected,
             ..NodeInfo::default()
+        }
+    }
+
+    #[test]
+    fn nodes_that_are_lost_or_stopping_are_named() {
+        assert_eq!(nodes(&[])[0].verdict, Verdict::Problem);
+        let stopping = NodeInfo {
+            stopping: true,
+            ..node(3, "c", true)
         };
-        let found = nodes(&[node("a", true), node("b", false)]);
-        assert_eq!(found[0].verdict, Verdict::Problem);
-        assert!(found.len() == 2 && found[1].found.contains("node b is lost"));
+        let found = nodes(&[node(1, "a", true), node(2, "b", false), stopping]);
+        assert_eq!((found.len(), found[0].verdict), (3, Verdict::Ok));
+        assert!(found[0].found.contains("2 of 3"));
+        assert!(found[1].found.contains("node b is lost"));
+        assert!(found[2].found.contains("node c is stopping"));
+    }
+
+    #[test]
+    fn of_nodes_with_one_name_each_is_told_by_its_id() {
+        let found = nodes(&[node(0xab, "a", true), node(0xcd, "a", false), node(3, "b", false)]);
+        let cure = |at: usize| found[at].cure.as_deref().unwrap_or_default();
+        assert!(found[1].found.contains("node a cdcdcdcd is lost"), "{found:?}");
+        assert!(cure(1).ends_with(&format!("remove {}", "cd".repeat(16))), "{found:?}");
+        assert!(cure(2).ends_with("remove b"), "{found:?}");
+        assert!(found[3].found.contains("2 nodes are called a"), "{found:?}");
+    }
+
+    #[test]
+    fn who_is_no_administrator_hears_whether_there_are_devices() {
+        let kind = |count, free| DeviceKind {
+            count,
+            free,
+            ..DeviceKind::default()
+        };
+        for (kinds, verdict, said) in [
+            (&[][..], Verdict::Problem, "no device"),
+            (&[kind(2, 0), kind(1, 0)], Verdict::Note, "3 devices to give out, 0"),
+            (&[kind(2, 0), kind(1, 1)], Verdict::Ok, "3 devices to give out, 1"),
+        ] {
+            let finding = devices(kinds);
+            assert!(finding.verdict == verdict && finding.found.contains(said), "{finding:?}");
+        }
     }
 }

@@ -58,6 +58,18 @@ fn cure(problem: &str, address: &str) -> String {
     )
 }
 
+/// What a node says of itself, and what to do about it.
+fn cure_of_remark(remark: &str) -> (&'static str, &'static str) {
+    match remark {
+        _ if remark.starts_with("INSECURE") => ("node's TLS", "on the node, set up [tls] and [auth] in daemon.toml"),
+        _ if remark.starts_with("STOPPING") => ("node", "start causewayd there again once it has ended"),
+        _ => (
+            "node's sandbox",
+            "SECURITY.md says what that means; on the node, see [sandbox] in daemon.toml",
+        ),
+    }
+}
+
 pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
     let mut findings: Vec<Finding> = settings.servers.iter().filter_map(clear).collect();
     for node in report::nodes(settings) {
@@ -89,13 +101,7 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                 )
             });
             findings.extend(node.remarks.into_iter().map(|remark| {
-                let (check, cure) = match remark.starts_with("INSECURE") {
-                    true => ("node's TLS", "on the node, set up [tls] and [auth] in daemon.toml"),
-                    false => (
-                        "node's sandbox",
-                        "SECURITY.md says what that means; on the node, see [sandbox] in daemon.toml",
-                    ),
-                };
+                let (check, cure) = cure_of_remark(&remark);
                 Finding::note(check, format!("{}: {remark}", node.address), cure)
             }));
             findings.extend(node.problems.into_iter().map(|problem| {

@@ -13,8 +13,8 @@ use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 
 use super::rates::Rate;
 use super::view::{Link, Pane, View, heights};
-use crate::json::{Lease, LeaseLoad, Load, NodeLoad};
-use crate::text::{self, bytes, count, duration, printable};
+use crate::json::{self, Lease, LeaseLoad, Load, NodeLoad};
+use crate::text::{self, NodeNames, bytes, count, duration, printable};
 
 /// Title and header of a pane.
 const FRAME: u16 = 2;
@@ -198,17 +198,19 @@ fn units(node: &NodeInfo) -> (u64, u64) {
     })
 }
 
+fn names(view: &View) -> NodeNames {
+    let nodes = view.snapshot.nodes.iter();
+    NodeNames::of(nodes.map(|of| (json::id(&of.node_uuid), of.name.as_str())))
+}
+
 fn nodes(view: &View) -> Columns<6> {
+    let names = names(view);
     let row = |node: &NodeInfo| {
         let (leased, all) = units(node);
         let [bytes, commands] = rates(view.rate(&node.node_uuid));
-        let state = match (node.connected, node.draining) {
-            (false, _) => "lost",
-            (true, true) => "draining",
-            (true, false) => "open",
-        };
+        let state = text::node_state(node.connected, node.draining, node.stopping);
         [
-            node.name.clone(),
+            names.label(&json::id(&node.node_uuid), &node.name),
             state.to_owned(),
             node.sessions.to_string(),
             format!("{leased}/{all}"),
@@ -221,7 +223,7 @@ fn nodes(view: &View) -> Columns<6> {
         headings: ["NODE", "STATE", "SESSIONS", "LEASED", "BYTES", "COMMANDS/S"],
         widths: [
             Constraint::Fill(1),
-            Constraint::Length(8),
+            Constraint::Length(14),
             Constraint::Length(8),
             Constraint::Length(9),
             Constraint::Length(14),
@@ -232,8 +234,9 @@ fn nodes(view: &View) -> Columns<6> {
 }
 
 fn devices(view: &View) -> Columns<6> {
+    let names = names(view);
     let of_node = |node: &NodeInfo| {
-        let name = node.name.clone();
+        let name = names.label(&json::id(&node.node_uuid), &node.name);
         let devices = node.devices.clone().into_iter();
         devices.map(move |of| {
             [
@@ -262,10 +265,11 @@ fn devices(view: &View) -> Columns<6> {
 }
 
 fn leases(view: &View) -> Columns<9> {
+    let names = names(view);
     let row = |info: &LeaseInfo| {
         let lease = Lease::from(info.clone());
         let units = lease.nodes.iter().map(|of| of.units.len()).sum::<usize>();
-        let nodes: Vec<&str> = lease.nodes.iter().map(|of| of.name.as_str()).collect();
+        let nodes: Vec<String> = lease.nodes.iter().map(|of| names.label(&of.node, &of.name)).collect();
         let program = lease.client.as_ref().map_or("", |of| of.program.as_str());
         let [bytes, commands] = rates(view.lease_rate(&info.lease_id));
         [
@@ -413,7 +417,7 @@ mod tests {
         let screen = screen(&view(), 120, 30);
         let head = ["manager:7078", "nodes 2/3", "leased 6/12", "waiting 1", "2.0 GiB/s"];
         assert_line(&screen[..1], &head);
-        assert_line(&screen, &["node1", "open", "2/4", "1.0 GiB/s", "1.1 M"]);
+        assert_line(&screen, &["node1", "connected", "2/4", "1.0 GiB/s", "1.1 M"]);
         assert_line(&screen, &["node2", "draining"]);
         assert_line(&screen, &["node3", "lost", "-"]);
         assert_line(&screen, &["node1", "0.1", "GPU", "1/2", "141.0 GiB", "H200"]);
@@ -447,14 +451,14 @@ mod tests {
         view.lose(Duration::from_secs(2), "gone".to_owned());
         let screen = screen(&view, 100, 30);
         assert_line(&screen[29..], &["LOST for 3 s", "gone"]);
-        assert_line(&screen, &["node1", "open"]);
+        assert_line(&screen, &["node1", "connected"]);
     }
 
     #[test]
     fn as_text_it_has_the_same_rows() {
         let text = text(&view());
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        assert_line(&lines, &["node1", "open", "2/4", "1.0 GiB/s"]);
+        assert_line(&lines, &["node1", "connected", "2/4", "1.0 GiB/s"]);
         assert_line(&lines, &["bob", "2, TYPE=GPU"]);
         assert!(!text.contains('\u{1b}'));
     }
