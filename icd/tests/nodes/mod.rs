@@ -1,6 +1,7 @@
 //! Several real daemons, each with drivers of its own, for contexts that span them; on top of `opencl`.
 //!
-//! A test program names its nodes once ([`start`]); they end with the process.
+//! A test program names its nodes once ([`start`]); they end with the process. With `CAUSEWAY_TEST_MANAGED` they are a
+//! device manager's, with TLS ([`managed`]).
 #![allow(
     dead_code,
     unreachable_pub,
@@ -8,6 +9,8 @@
     unsafe_code,
     reason = "each test file uses its own part"
 )]
+
+pub mod managed;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
@@ -46,6 +49,7 @@ extern "C" fn end_daemons() {
         let _ = child.kill();
         let _ = child.wait();
     }
+    managed::end();
 }
 
 /// Starts the nodes, once, and points the library to them, in this order.
@@ -58,6 +62,10 @@ pub fn start(nodes: &[Drivers]) -> &'static [Node] {
         let nodes: Vec<Node> = numbered
             .map(|(number, drivers)| Node::start(&programs, number, drivers))
             .collect();
+        if managed::is_wanted() {
+            managed::configure(&nodes, nodes[0].dir.parent().expect("its folder"));
+            return nodes;
+        }
         let addresses: Vec<&str> = nodes.iter().map(|node| &node.address[..]).collect();
         // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
         unsafe { std::env::set_var("CAUSEWAY_SERVERS", addresses.join(",")) };
@@ -74,7 +82,13 @@ impl Node {
         let mut command = Command::new(programs.join("causewayd"));
         command
             .args(["--listen", "127.0.0.1:0"])
-            .args(secured::arguments())
+            .args(if managed::is_wanted() {
+                managed::arguments()
+            } else {
+                secured::arguments()
+            })
+            // Where it keeps who it is.
+            .env("STATE_DIRECTORY", &dir)
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0");
         if let Drivers::Fake(settings) = drivers {
             let driver = programs.join("libfake_opencl.so");
@@ -207,7 +221,7 @@ pub fn devices(expected: usize) -> Vec<cl_device_id> {
     loop {
         let devices = devices_now();
         if devices.len() == expected {
-            return devices;
+            return managed::in_order(devices);
         }
         let found = devices.len();
         assert!(Instant::now() < end, "{found} of {expected} devices");
