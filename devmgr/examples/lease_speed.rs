@@ -141,6 +141,7 @@ fn main() {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&node.to_be_bytes());
         let step = bench.event(Event::NodeJoined(Joined {
+            stopping: false,
             node: NodeId(id),
             account: None,
             name: format!("node{node}"),
