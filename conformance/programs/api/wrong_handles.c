@@ -34,6 +34,13 @@ SPEC_CASE(wrong_platforms_and_devices)
            CL_INVALID_OPERATION);
 }
 
+static void CL_CALLBACK never(cl_context which, void *data)
+{
+    (void)which;
+    (void)data;
+    fail("the context of a refused call is told of");
+}
+
 SPEC_CASE(wrong_contexts)
 {
     const cl_image_format format = {CL_RGBA, CL_UNORM_INT8};
@@ -45,6 +52,7 @@ SPEC_CASE(wrong_contexts)
     EXPECT(clRetainContext(WRONG_CONTEXT), CL_INVALID_CONTEXT);
     EXPECT(clReleaseContext(WRONG_CONTEXT), CL_INVALID_CONTEXT);
     EXPECT(clGetContextInfo(WRONG_CONTEXT, CL_CONTEXT_DEVICES, 0, NULL, &size), CL_INVALID_CONTEXT);
+    EXPECT(clSetContextDestructorCallback(WRONG_CONTEXT, never, NULL), CL_INVALID_CONTEXT);
     REFUSED(clCreateCommandQueue(WRONG_CONTEXT, device, 0, &err), CL_INVALID_CONTEXT);
     REFUSED(clCreateCommandQueueWithProperties(WRONG_CONTEXT, device, NULL, &err), CL_INVALID_CONTEXT);
     EXPECT(clSetDefaultDeviceCommandQueue(WRONG_CONTEXT, device, queue), CL_INVALID_CONTEXT,
