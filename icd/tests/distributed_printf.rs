@@ -170,13 +170,11 @@ fn a_wait_covers_what_was_printed_on_other_nodes() {
         let text = output.text();
         drop(output);
         assert_eq!(ended, CL_SUCCESS);
-        let letter = ["x", "a"][turn % 2];
-        assert!(
-            text.starts_with(&letter.repeat(LONG)),
-            "turn {turn}: {}",
-            text.len()
-        );
-        assert_eq!(text.len(), LONG + 1);
+        // All of it; between nodes text comes as it arrives (README's table of limits).
+        let [there, here] = [['x', 'c'], ['a', 'z']][turn % 2];
+        assert_eq!(text.matches(there).count(), LONG, "turn {turn}");
+        assert_eq!(text.matches(here).count(), 1, "turn {turn}");
+        assert_eq!(text.len(), LONG + 1, "turn {turn}");
         assert_eq!(status_of(printing), CL_COMPLETE);
         release(&[printing]);
     }

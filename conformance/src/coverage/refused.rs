@@ -30,6 +30,11 @@ pub(super) const ALL: &[Refused] = &[
         code: "INVALID_VALUE",
         why: "of cl_ext_device_fission, which OpenCL 1.2 has superseded and which is not offered",
     },
+    Refused {
+        what: "clSetProgramReleaseCallback",
+        code: "INVALID_OPERATION",
+        why: "deprecated by 3.0, which lets a driver refuse it",
+    },
     graphics("cl_khr_gl_sharing"),
     graphics("cl_khr_gl_event"),
     graphics("cl_khr_d3d10_sharing"),
