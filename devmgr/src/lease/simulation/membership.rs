@@ -192,6 +192,7 @@ fn what_waited_in_vain_before_a_restart_waits_no_longer_than_what_is_asked_for_n
     let arrival = world.manager.policy().timing.arrival;
     let held = world.ask(0, "1", None);
     let (in_vain, possible) = (world.ask(1, "2", None), world.ask(2, "1", None));
+    world.live(10);
     world.restart();
     world.come_back(in_vain, 1, "2");
     world.come_back(possible, 2, "1");
@@ -365,11 +366,11 @@ fn who_waits_is_told_what_is_missing() {
     assert_eq!(said(&mut world, "2", true), drained);
     // Of those who come first nothing is said: that is the queue.
     assert_eq!(said(&mut world, "1", true), "");
-    world.lose(other);
     world.nodes[other].stop();
     world.deliver_all();
     let stopping = drained.replace("being drained", "stopping");
     assert_eq!(said(&mut world, "2", true), stopping);
+    world.lose(other);
     let lost = drained.replace("being drained", "lost");
     let refused = format!(
         "these devices are not free now: {lost}; ask again, or wait for them (causeway run --wait)"
