@@ -23,6 +23,7 @@ mod memory;
 mod pipe;
 mod platform;
 mod program;
+mod properties;
 mod queue;
 mod sampler;
 mod server;
