@@ -178,15 +178,28 @@ impl Fill {
         let [buffer] = for_queue(queue, [(Noun::Buffer, buffer)])?;
         check_pattern(pattern.is_null(), pattern_size, offset, size)?;
         let region = buffer.range(offset as u64, size as u64)?;
-        // SAFETY: not NULL, and by the caller's promise of so many bytes, which are copied here.
-        let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
-        let work = (size > 0).then(|| Work::Fill {
-            buffer: buffer.clone(),
-            pattern: pattern.into(),
-            region,
-        });
-        Ok((work, smallvec![buffer]))
+        // SAFETY: the caller's promise.
+        Ok(unsafe { filling((buffer, region), pattern, pattern_size) })
     }
+}
+
+/// A fill that was checked: what it does, if anything, and its memory.
+///
+/// # Safety
+/// `pattern` is NULL or of `pattern_size` bytes.
+pub(in crate::api) unsafe fn filling(
+    (buffer, region): (Arc<Buffer>, Region),
+    pattern: *const c_void,
+    pattern_size: size_t,
+) -> (Option<Work>, Hold) {
+    // SAFETY: the caller's promise; the bytes are copied here.
+    let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) };
+    let work = (region.packed_length() > 0).then(|| Work::Fill {
+        buffer: buffer.clone(),
+        pattern: pattern.to_vec().into(),
+        region,
+    });
+    (work, smallvec![buffer])
 }
 
 /// "CL_INVALID_VALUE if pattern is NULL or if pattern_size is 0 or if pattern_size is not one of {1, 2, 4, 8,
