@@ -26,6 +26,7 @@ mod program;
 mod properties;
 mod queue;
 mod sampler;
+mod semaphore;
 mod server;
 mod sharing;
 mod sub_device;
