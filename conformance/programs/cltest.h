@@ -413,6 +413,17 @@ HELPER cl_ulong device_number(cl_device_info name)
     return value;
 }
 
+HELPER int has_images(void)
+{
+    return device_number(CL_DEVICE_IMAGE_SUPPORT) != CL_FALSE;
+}
+
+HELPER void needs_images(void)
+{
+    if (!has_images())
+        skip("the device has no images");
+}
+
 HELPER cl_command_queue queue_with(cl_command_queue_properties properties)
 {
     cl_command_queue made = clCreateCommandQueue(context, device, properties, &err);

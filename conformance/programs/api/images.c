@@ -12,12 +12,6 @@ static const cl_mem_object_type TYPES[] = {
 };
 enum { TYPE_COUNT = sizeof TYPES / sizeof TYPES[0] };
 
-static void needs_images(void)
-{
-    if (!device_number(CL_DEVICE_IMAGE_SUPPORT))
-        skip("the device has no images");
-}
-
 static cl_image_desc desc_of(cl_mem_object_type type)
 {
     cl_image_desc desc;

@@ -3,24 +3,13 @@
  * functions of buffers, rectangles, images and launches.
  */
 #define CL_TARGET_OPENCL_VERSION 300
-#include "../cltest.h"
-
-static const size_t origin[3] = {0, 0, 0}, one[3] = {1, 1, 1}, four = 4;
-static char bytes[64];
+#include "../refused.h"
 
 static cl_mem image_in(cl_context where, cl_channel_order order)
 {
     const cl_image_format format = {order, CL_UNORM_INT8};
-    const cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 4, .image_height = 4};
+    const cl_image_desc desc = plain();
     return clCreateImage(where, CL_MEM_READ_WRITE, &format, &desc, NULL, &err);
-}
-
-static void needs_images(void)
-{
-    cl_bool images = CL_FALSE;
-    OK(clGetDeviceInfo(device, CL_DEVICE_IMAGE_SUPPORT, sizeof images, &images, NULL));
-    if (!images)
-        skip("no images");
 }
 
 SPEC_CASE(other_contexts_buffers)

@@ -3,25 +3,7 @@
  * sizes of launches, what a device or program lacks.
  */
 #define CL_TARGET_OPENCL_VERSION 300
-#include "../cltest.h"
-
-static const size_t origin[3] = {0, 0, 0}, one[3] = {1, 1, 1}, four = 4;
-static char bytes[256];
-
-static const cl_image_format rgba = {CL_RGBA, CL_UNORM_INT8};
-
-static void needs_images(void)
-{
-    cl_bool images = CL_FALSE;
-    OK(clGetDeviceInfo(device, CL_DEVICE_IMAGE_SUPPORT, sizeof images, &images, NULL));
-    if (!images)
-        skip("no images");
-}
-
-static cl_image_desc plain(void)
-{
-    return (cl_image_desc){.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 4, .image_height = 4};
-}
+#include "../refused.h"
 
 SPEC_CASE(images_with_properties)
 {

@@ -3,15 +3,13 @@
  * ..."; an object of another kind is the one invalid handle that a program can pass without leaving the language.
  */
 #define CL_TARGET_OPENCL_VERSION 300
-#include "../cltest.h"
+#include "../refused.h"
 
 /* Of another kind than anything but a context. */
 #define WRONG(type) ((type)(void *)context)
 /* And than a context. */
 #define WRONG_CONTEXT ((cl_context)(void *)queue)
 
-static const size_t origin[3] = {0, 0, 0}, one[3] = {1, 1, 1}, four = 4;
-static char bytes[64];
 static size_t size;
 
 SPEC_CASE(wrong_platforms_and_devices)
@@ -43,8 +41,7 @@ static void CL_CALLBACK never(cl_context which, void *data)
 
 SPEC_CASE(wrong_contexts)
 {
-    const cl_image_format format = {CL_RGBA, CL_UNORM_INT8};
-    const cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 4, .image_height = 4};
+    const cl_image_desc desc = plain();
     const char *source = STANDARD_SOURCE;
     const unsigned char *binary = (const unsigned char *)source;
     const size_t length = 8;
@@ -59,11 +56,11 @@ SPEC_CASE(wrong_contexts)
            CL_INVALID_OPERATION);
     REFUSED(clCreateBuffer(WRONG_CONTEXT, 0, 4, NULL, &err), CL_INVALID_CONTEXT);
     REFUSED(clCreateBufferWithProperties(WRONG_CONTEXT, NULL, 0, 4, NULL, &err), CL_INVALID_CONTEXT);
-    REFUSED(clCreateImage(WRONG_CONTEXT, 0, &format, &desc, NULL, &err), CL_INVALID_CONTEXT);
-    REFUSED(clCreateImageWithProperties(WRONG_CONTEXT, NULL, 0, &format, &desc, NULL, &err),
+    REFUSED(clCreateImage(WRONG_CONTEXT, 0, &rgba, &desc, NULL, &err), CL_INVALID_CONTEXT);
+    REFUSED(clCreateImageWithProperties(WRONG_CONTEXT, NULL, 0, &rgba, &desc, NULL, &err),
             CL_INVALID_CONTEXT);
-    REFUSED(clCreateImage2D(WRONG_CONTEXT, 0, &format, 4, 4, 0, NULL, &err), CL_INVALID_CONTEXT);
-    REFUSED(clCreateImage3D(WRONG_CONTEXT, 0, &format, 4, 4, 4, 0, 0, NULL, &err), CL_INVALID_CONTEXT);
+    REFUSED(clCreateImage2D(WRONG_CONTEXT, 0, &rgba, 4, 4, 0, NULL, &err), CL_INVALID_CONTEXT);
+    REFUSED(clCreateImage3D(WRONG_CONTEXT, 0, &rgba, 4, 4, 4, 0, 0, NULL, &err), CL_INVALID_CONTEXT);
     EXPECT(clGetSupportedImageFormats(WRONG_CONTEXT, 0, CL_MEM_OBJECT_IMAGE2D, 0, NULL, &count),
            CL_INVALID_CONTEXT);
     REFUSED(clCreateSampler(WRONG_CONTEXT, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST, &err),
@@ -135,9 +132,8 @@ SPEC_CASE(wrong_queues)
 SPEC_CASE(wrong_queues_of_images)
 {
     cl_command_queue wrong = WRONG(cl_command_queue);
-    const cl_image_format format = {CL_RGBA, CL_UNORM_INT8};
-    const cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 4, .image_height = 4};
-    cl_mem image = clCreateImage(context, 0, &format, &desc, NULL, &err);
+    const cl_image_desc desc = plain();
+    cl_mem image = clCreateImage(context, 0, &rgba, &desc, NULL, &err);
     if (image == NULL)
         skip("no images");
     cl_mem buffer = buffer_of(64);
@@ -228,9 +224,7 @@ SPEC_CASE(wrong_samplers)
     EXPECT(clRetainSampler(wrong), CL_INVALID_SAMPLER);
     EXPECT(clReleaseSampler(wrong), CL_INVALID_SAMPLER);
     EXPECT(clGetSamplerInfo(wrong, CL_SAMPLER_CONTEXT, 0, NULL, &size), CL_INVALID_SAMPLER);
-    cl_bool images = CL_FALSE;
-    OK(clGetDeviceInfo(device, CL_DEVICE_IMAGE_SUPPORT, sizeof images, &images, NULL));
-    if (!images)
+    if (!has_images())
         return;
     cl_program program = program_from("kernel void sampled(read_only image2d_t from, sampler_t how,\n"
                                       "                    global float4 *to)\n"

@@ -17,14 +17,8 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("clGetDeviceInfo", &["INVALID_DEVICE", "INVALID_VALUE"]),
-    (
-        "clGetDeviceAndHostTimer",
-        &["INVALID_DEVICE", "INVALID_VALUE", "INVALID_OPERATION"],
-    ),
-    (
-        "clGetHostTimer",
-        &["INVALID_DEVICE", "INVALID_VALUE", "INVALID_OPERATION"],
-    ),
+    ("clGetDeviceAndHostTimer", TIMER),
+    ("clGetHostTimer", TIMER),
     (
         "clCreateSubDevices",
         &[
@@ -64,24 +58,8 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
         "clSetContextDestructorCallback",
         &["INVALID_CONTEXT", "INVALID_VALUE"],
     ),
-    (
-        "clCreateCommandQueue",
-        &[
-            "INVALID_CONTEXT",
-            "INVALID_DEVICE",
-            "INVALID_VALUE",
-            "INVALID_QUEUE_PROPERTIES",
-        ],
-    ),
-    (
-        "clCreateCommandQueueWithProperties",
-        &[
-            "INVALID_CONTEXT",
-            "INVALID_DEVICE",
-            "INVALID_VALUE",
-            "INVALID_QUEUE_PROPERTIES",
-        ],
-    ),
+    ("clCreateCommandQueue", QUEUE),
+    ("clCreateCommandQueueWithProperties", QUEUE),
     (
         "clSetDefaultDeviceCommandQueue",
         &["INVALID_CONTEXT", "INVALID_DEVICE", "INVALID_OPERATION"],
@@ -140,27 +118,8 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
     ("clEnqueueWriteBufferRect", TRANSFER),
     ("clEnqueueCopyBuffer", COPY),
     ("clEnqueueCopyBufferRect", COPY),
-    (
-        "clEnqueueFillBuffer",
-        &[
-            "INVALID_COMMAND_QUEUE",
-            "INVALID_CONTEXT",
-            "INVALID_MEM_OBJECT",
-            "INVALID_VALUE",
-            "INVALID_EVENT_WAIT_LIST",
-        ],
-    ),
-    (
-        "clEnqueueMapBuffer",
-        &[
-            "INVALID_COMMAND_QUEUE",
-            "INVALID_CONTEXT",
-            "INVALID_MEM_OBJECT",
-            "INVALID_VALUE",
-            "INVALID_EVENT_WAIT_LIST",
-            "INVALID_OPERATION",
-        ],
-    ),
+    ("clEnqueueFillBuffer", ON_MEMORY),
+    ("clEnqueueMapBuffer", MAP),
     ("clCreateImage", IMAGE),
     ("clCreateImage2D", IMAGE_OLD),
     ("clCreateImage3D", IMAGE_OLD),
@@ -170,8 +129,8 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
         &["INVALID_CONTEXT", "INVALID_VALUE"],
     ),
     ("clGetImageInfo", &["INVALID_MEM_OBJECT", "INVALID_VALUE"]),
-    ("clEnqueueReadImage", IMAGE_TRANSFER),
-    ("clEnqueueWriteImage", IMAGE_TRANSFER),
+    ("clEnqueueReadImage", TRANSFER),
+    ("clEnqueueWriteImage", TRANSFER),
     (
         "clEnqueueCopyImage",
         &[
@@ -184,40 +143,12 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
             "MEM_COPY_OVERLAP",
         ],
     ),
-    ("clEnqueueCopyImageToBuffer", IMAGE_AND_BUFFER),
-    ("clEnqueueCopyBufferToImage", IMAGE_AND_BUFFER),
-    ("clEnqueueFillImage", IMAGE_AND_BUFFER),
-    (
-        "clEnqueueMapImage",
-        &[
-            "INVALID_COMMAND_QUEUE",
-            "INVALID_CONTEXT",
-            "INVALID_MEM_OBJECT",
-            "INVALID_VALUE",
-            "INVALID_EVENT_WAIT_LIST",
-            "INVALID_OPERATION",
-        ],
-    ),
-    (
-        "clEnqueueUnmapMemObject",
-        &[
-            "INVALID_COMMAND_QUEUE",
-            "INVALID_CONTEXT",
-            "INVALID_MEM_OBJECT",
-            "INVALID_VALUE",
-            "INVALID_EVENT_WAIT_LIST",
-        ],
-    ),
-    (
-        "clEnqueueMigrateMemObjects",
-        &[
-            "INVALID_COMMAND_QUEUE",
-            "INVALID_CONTEXT",
-            "INVALID_MEM_OBJECT",
-            "INVALID_VALUE",
-            "INVALID_EVENT_WAIT_LIST",
-        ],
-    ),
+    ("clEnqueueCopyImageToBuffer", ON_MEMORY),
+    ("clEnqueueCopyBufferToImage", ON_MEMORY),
+    ("clEnqueueFillImage", ON_MEMORY),
+    ("clEnqueueMapImage", MAP),
+    ("clEnqueueUnmapMemObject", ON_MEMORY),
+    ("clEnqueueMigrateMemObjects", ON_MEMORY),
     (
         "clCreatePipe",
         &[
@@ -228,15 +159,7 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("clGetPipeInfo", &["INVALID_MEM_OBJECT", "INVALID_VALUE"]),
-    (
-        "clEnqueueSVMFree",
-        &[
-            "INVALID_COMMAND_QUEUE",
-            "INVALID_OPERATION",
-            "INVALID_VALUE",
-            "INVALID_EVENT_WAIT_LIST",
-        ],
-    ),
+    ("clEnqueueSVMFree", SVM),
     (
         "clEnqueueSVMMemcpy",
         &[
@@ -252,14 +175,8 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
     ("clEnqueueSVMMap", SVM),
     ("clEnqueueSVMUnmap", SVM),
     ("clEnqueueSVMMigrateMem", SVM),
-    (
-        "clCreateSampler",
-        &["INVALID_CONTEXT", "INVALID_VALUE", "INVALID_OPERATION"],
-    ),
-    (
-        "clCreateSamplerWithProperties",
-        &["INVALID_CONTEXT", "INVALID_VALUE", "INVALID_OPERATION"],
-    ),
+    ("clCreateSampler", SAMPLER),
+    ("clCreateSamplerWithProperties", SAMPLER),
     ("clRetainSampler", &["INVALID_SAMPLER"]),
     ("clReleaseSampler", &["INVALID_SAMPLER"]),
     ("clGetSamplerInfo", &["INVALID_SAMPLER", "INVALID_VALUE"]),
@@ -508,6 +425,15 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
     ("clFinish", &["INVALID_COMMAND_QUEUE"]),
 ];
 
+const TIMER: &[&str] = &["INVALID_DEVICE", "INVALID_VALUE", "INVALID_OPERATION"];
+
+const QUEUE: &[&str] = &[
+    "INVALID_CONTEXT",
+    "INVALID_DEVICE",
+    "INVALID_VALUE",
+    "INVALID_QUEUE_PROPERTIES",
+];
+
 const TRANSFER: &[&str] = &[
     "INVALID_COMMAND_QUEUE",
     "INVALID_CONTEXT",
@@ -525,6 +451,15 @@ const COPY: &[&str] = &[
     "INVALID_VALUE",
     "INVALID_EVENT_WAIT_LIST",
     "MEM_COPY_OVERLAP",
+];
+
+const MAP: &[&str] = &[
+    "INVALID_COMMAND_QUEUE",
+    "INVALID_CONTEXT",
+    "INVALID_MEM_OBJECT",
+    "INVALID_VALUE",
+    "INVALID_EVENT_WAIT_LIST",
+    "INVALID_OPERATION",
 ];
 
 const IMAGE: &[&str] = &[
@@ -546,23 +481,16 @@ const IMAGE_OLD: &[&str] = &[
     "IMAGE_FORMAT_NOT_SUPPORTED",
 ];
 
-const IMAGE_TRANSFER: &[&str] = &[
+/// Of most commands on memory objects.
+const ON_MEMORY: &[&str] = &[
     "INVALID_COMMAND_QUEUE",
     "INVALID_CONTEXT",
     "INVALID_MEM_OBJECT",
     "INVALID_VALUE",
     "INVALID_EVENT_WAIT_LIST",
-    "INVALID_OPERATION",
-    "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
 ];
 
-const IMAGE_AND_BUFFER: &[&str] = &[
-    "INVALID_COMMAND_QUEUE",
-    "INVALID_CONTEXT",
-    "INVALID_MEM_OBJECT",
-    "INVALID_VALUE",
-    "INVALID_EVENT_WAIT_LIST",
-];
+const SAMPLER: &[&str] = &["INVALID_CONTEXT", "INVALID_VALUE", "INVALID_OPERATION"];
 
 const SVM: &[&str] = &[
     "INVALID_COMMAND_QUEUE",

@@ -3,18 +3,22 @@
 //! Invariant: only kernel access flags reach the driver; host pointers and host access belong to the
 //! client.
 
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use causeway_proto::raster::Raster;
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE,
-    CL_MEM_WRITE_ONLY, cl_buffer_region, cl_mem,
+    CL_MEM_WRITE_ONLY, cl_buffer_region, cl_context, cl_mem,
 };
 
 use super::context::Context;
 use super::library::{check, cl};
 use super::svm::Share;
+
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`.
+pub const ALLOCATION_FAILURE: Status = Status(-4);
 
 pub(super) const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
 
@@ -56,21 +60,31 @@ impl Buffer {
             flags |= CL_MEM_COPY_HOST_PTR;
             host = contents.as_ptr().cast_mut().cast();
         }
+        // SAFETY: a live context; the contents are `bytes` bytes, or the pointer is null.
+        unsafe { Buffer::create(context.raw, flags, bytes, host) }
+    }
+
+    /// `clCreateBuffer`, with the flags as they are.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// The context is live. `host` is null where no flag asks for it, else of `size` bytes; with
+    /// `CL_MEM_USE_HOST_PTR` they outlive the buffer.
+    pub(super) unsafe fn create(
+        context: cl_context,
+        flags: u64,
+        size: usize,
+        host: *mut c_void,
+    ) -> Result<Buffer, Status> {
         let mut status = 0;
-        // SAFETY: COPY_HOST_PTR reads `bytes` bytes before the call returns; else the pointer is null.
-        let raw = unsafe {
-            cl!(clCreateBuffer(
-                context.raw,
-                flags,
-                bytes,
-                host,
-                &raw mut status
-            ))
-        };
+        // SAFETY: the caller's promise; copied contents are read before the call returns.
+        let raw = unsafe { cl!(clCreateBuffer(context, flags, size, host, &raw mut status)) };
         check(status)?;
         Ok(Buffer {
             raw,
-            size,
+            size: size as u64,
             raster: None,
             svm: None,
         })
@@ -121,24 +135,8 @@ impl Buffer {
     /// A buffer whose memory the driver pins, for staging.
     pub(super) fn pinned(context: &Context, size: usize) -> Result<Buffer, Status> {
         let flags = CL_MEM_READ_WRITE | opencl_sys::CL_MEM_ALLOC_HOST_PTR;
-        let mut status = 0;
-        // SAFETY: no host pointer is given.
-        let raw = unsafe {
-            cl!(clCreateBuffer(
-                context.raw,
-                flags,
-                size,
-                null_mut(),
-                &raw mut status
-            ))
-        };
-        check(status)?;
-        Ok(Buffer {
-            raw,
-            size: size as u64,
-            raster: None,
-            svm: None,
-        })
+        // SAFETY: a live context; no host pointer is asked for.
+        unsafe { Buffer::create(context.raw, flags, size, null_mut()) }
     }
 
     fn release(&self) -> Result<(), Status> {

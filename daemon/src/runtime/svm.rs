@@ -14,12 +14,11 @@ use opencl_sys::{
     CL_TRUE, cl_bool, cl_context,
 };
 
-use super::buffer::{Buffer, KERNEL_ACCESS};
+use super::buffer::{ALLOCATION_FAILURE, Buffer, KERNEL_ACCESS};
 use super::context::Context;
 use super::kernel::Kernel;
 use super::library::{check, cl};
 
-const ALLOCATION_FAILURE: Status = Status(-4);
 const INVALID_VALUE: Status = Status(-30);
 
 /// Memory that `clSVMAlloc` gave; freed when dropped.
@@ -81,24 +80,9 @@ impl Memory {
     /// A buffer over bytes of it, which must not outlive it.
     fn buffer(&self, flags: u64, origin: usize, size: usize) -> Result<Buffer, Status> {
         let flags = flags & KERNEL_ACCESS | CL_MEM_USE_HOST_PTR;
-        let mut status = 0;
-        // SAFETY: callers give bytes of the allocation, and keep it as long as the buffer.
-        let raw = unsafe {
-            cl!(clCreateBuffer(
-                self.context,
-                flags,
-                size,
-                self.base.as_ptr().wrapping_byte_add(origin),
-                &raw mut status
-            ))
-        };
-        check(status)?;
-        Ok(Buffer {
-            raw,
-            size: size as u64,
-            raster: None,
-            svm: None,
-        })
+        let bytes = self.base.as_ptr().wrapping_byte_add(origin);
+        // SAFETY: callers give bytes of the allocation, and keep it as long as the buffer; it keeps the context.
+        unsafe { Buffer::create(self.context, flags, size, bytes) }
     }
 
     fn free(&self) -> Result<(), Status> {

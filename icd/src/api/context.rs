@@ -9,6 +9,7 @@ use super::device::devices_of_type;
 use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info, list};
+use super::properties::PropertyList;
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::{Context, ContextNotify, Device, Platform};
 
@@ -35,21 +36,11 @@ fn notify_of(callback: ContextCallback, user_data: *mut c_void) -> ClResult<Opti
 
 /// Reads and checks a property list; with its 0, empty for NULL.
 fn properties_of(properties: *const cl_context_properties) -> ClResult<Vec<isize>> {
-    let mut all = Vec::new();
-    if properties.is_null() {
-        return Ok(all);
-    }
-    loop {
-        // SAFETY: the list ends with a 0 name, and everything before it has been read as pairs.
-        let name = unsafe { properties.add(all.len()).read() };
-        if name == 0 {
-            all.push(0);
-            return Ok(all);
-        }
-        // SAFETY: a name that is not 0 is followed by its value.
-        let value = unsafe { properties.add(all.len() + 1).read() };
-        let repeated = all.chunks_exact(2).any(|pair| pair[0] == name);
-        require(!repeated, CL_INVALID_PROPERTY)?;
+    // SAFETY: the specification's contract of a property list: pairs, ended by a 0 name.
+    let mut list = unsafe { PropertyList::new(properties) };
+    while let Some(name) = list.name() {
+        let value = list.value();
+        require(!list.is_repeated(), CL_INVALID_PROPERTY)?;
         match name {
             CL_CONTEXT_PLATFORM => {
                 let platform = std::ptr::with_exposed_provenance_mut(value as usize);
@@ -60,8 +51,8 @@ fn properties_of(properties: *const cl_context_properties) -> ClResult<Vec<isize
             }
             _ => return fail(CL_INVALID_PROPERTY),
         }
-        all.extend([name, value]);
     }
+    Ok(list.read())
 }
 
 /// Devices are about to be used: what a device manager has set aside becomes a lease.

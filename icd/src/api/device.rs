@@ -7,7 +7,7 @@ use cl_headers::types::*;
 use super::entry::entry_points;
 use super::handle::{self, Object};
 use super::info::{Answered, Info};
-use super::{command_buffer, loader, server};
+use super::{command_buffer, loader, semaphore, server};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Device, Platform};
 
@@ -132,4 +132,5 @@ fn own_answer(
 ) -> Option<ClResult<Answered>> {
     server::device_answer(device, name, info)
         .or_else(|| command_buffer::device_answer(device, name, info))
+        .or_else(|| semaphore::device_answer(name, info))
 }

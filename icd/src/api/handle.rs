@@ -30,7 +30,7 @@ use rustc_hash::FxHasher;
 use crate::error::{ClResult, fail};
 use crate::stub::{
     Binding, Buffer, CommandBuffer, Context, Device, Event, Kernel, MutableCommand, Platform,
-    Program, Queue, Sampler, Server,
+    Program, Queue, Sampler, Semaphore, Server,
 };
 
 /// Which OpenCL object a handle stands for.
@@ -47,6 +47,7 @@ pub(crate) enum Kind {
     Sampler,
     CommandBuffer,
     MutableCommand,
+    Semaphore,
     Server,
 }
 
@@ -105,6 +106,7 @@ objects! {
     Sampler: Sampler, cl_sampler, CL_INVALID_SAMPLER, |_| false;
     CommandBuffer: CommandBuffer, cl_command_buffer_khr, CL_INVALID_COMMAND_BUFFER_KHR, |_| false;
     MutableCommand: MutableCommand, cl_mutable_command_khr, CL_INVALID_MUTABLE_COMMAND_KHR, |_| true;
+    Semaphore: Semaphore, cl_semaphore_khr, CL_INVALID_SEMAPHORE_KHR, |_| false;
     Server: Server, cl_server_WWU, CL_INVALID_SERVER_WWU, |_| true;
 }
 

@@ -143,6 +143,7 @@ fn extension_function(name: &CStr) -> *mut c_void {
         }
         _ => super::server::function(name)
             .or_else(|| super::command_buffer::function(name))
+            .or_else(|| super::semaphore::function(name))
             .unwrap_or(std::ptr::null()),
     };
     address.cast_mut().cast()

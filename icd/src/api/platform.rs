@@ -6,7 +6,7 @@ use cl_headers::types::*;
 use super::entry::{code, entry_points};
 use super::handle;
 use super::info::{Answered, Info};
-use super::{loader, server};
+use super::{loader, semaphore, server};
 use crate::error::{ClResult, fail};
 use crate::stub::{Platform, timer};
 
@@ -51,6 +51,7 @@ fn answer(name: cl_platform_info, info: Info) -> ClResult<Answered> {
         }
         CL_PLATFORM_ICD_SUFFIX_KHR => info.give_str("CSWY"),
         CL_PLATFORM_HOST_TIMER_RESOLUTION => info.give(timer::HOST_RESOLUTION),
+        CL_PLATFORM_SEMAPHORE_TYPES_KHR => info.give_slice(&semaphore::TYPES),
         CL_PLATFORM_NUMERIC_VERSION => info.give(version(3, 0, 0)),
         CL_PLATFORM_EXTENSIONS_WITH_VERSION => {
             let entries = extensions();

@@ -7,6 +7,7 @@ use cl_headers::types::*;
 use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info};
+use super::properties::PropertyList;
 use crate::error::{ClResult, fail, require};
 use crate::stub::image::has_images;
 use crate::stub::{Context, Sampler, SamplerSpec};
@@ -49,19 +50,11 @@ unsafe fn read_properties(properties: *const cl_sampler_properties) -> ClResult<
         filter_mode: CL_FILTER_NEAREST,
         properties: Vec::new(),
     };
-    if properties.is_null() {
-        return Ok(spec);
-    }
-    let mut seen: Vec<cl_sampler_properties> = Vec::new();
-    loop {
-        // SAFETY: before the 0 that ends the list there are pairs.
-        let name = unsafe { properties.add(2 * seen.len()).read() };
-        if name == 0 {
-            break;
-        }
-        // SAFETY: as above.
-        let value = unsafe { properties.add(2 * seen.len() + 1).read() };
-        require(!seen.contains(&name), CL_INVALID_VALUE)?;
+    // SAFETY: the caller's promise: before the 0 that ends the list there are pairs.
+    let mut list = unsafe { PropertyList::new(properties) };
+    while let Some(name) = list.name() {
+        let value = list.value();
+        require(!list.is_repeated(), CL_INVALID_VALUE)?;
         let number = u32::try_from(value).or(fail(CL_INVALID_VALUE))?;
         match u32::try_from(name) {
             Ok(CL_SAMPLER_NORMALIZED_COORDS) => {
@@ -72,10 +65,8 @@ unsafe fn read_properties(properties: *const cl_sampler_properties) -> ClResult<
             Ok(CL_SAMPLER_FILTER_MODE) => spec.filter_mode = number,
             _ => return fail(CL_INVALID_VALUE),
         }
-        seen.push(name);
-        spec.properties.extend([name, value]);
     }
-    spec.properties.push(0);
+    spec.properties = list.read();
     Ok(spec)
 }
 

@@ -151,7 +151,6 @@ const WITHHELD: &[(&str, &str)] = &[
     ("cl_amd_svm", ADDRESSES),
     ("cl_ext_buffer_device_address", ADDRESSES),
     ("cl_khr_command_buffer_", NOT_YET),
-    ("cl_khr_semaphore", NOT_YET),
     ("cl_khr_spir", NOT_YET),
     ("cl_ext_device_fission", "superseded by OpenCL 1.2's own"),
     (
@@ -199,6 +198,11 @@ pub(super) const PROVIDED: &[(&str, cl_version, &str)] = &[
         "cl_khr_command_buffer_mutable_dispatch",
         version(0, 9, 4),
         "replays say what has changed; see command_buffer",
+    ),
+    (
+        "cl_khr_semaphore",
+        version(1, 0, 0),
+        "over the events of signals and waits; see semaphore",
     ),
 ];
 
@@ -335,7 +339,7 @@ mod tests {
     #[test]
     fn what_needs_the_host_is_dropped_and_the_order_kept() {
         let list = b"cl_khr_fp64 cl_khr_gl_sharing  cl_khr_fp16 cl_unknown_thing\0";
-        let shown = b"cl_khr_fp64 cl_khr_fp16 cl_khr_command_buffer cl_khr_command_buffer_mutable_dispatch\0";
+        let shown = b"cl_khr_fp64 cl_khr_fp16 cl_khr_command_buffer cl_khr_command_buffer_mutable_dispatch cl_khr_semaphore\0";
         assert_eq!(shown_list(list), shown);
         assert_eq!(shown_list(b"\0"), shown[24..]);
     }
@@ -370,7 +374,8 @@ mod tests {
         let theirs = entry_of(FIRST, "cl_khr_command_buffer");
         let ours = entry_of(version(0, 9, 8), "cl_khr_command_buffer");
         let mutable = entry_of(version(0, 9, 4), "cl_khr_command_buffer_mutable_dispatch");
-        assert_eq!(shown_versions(&theirs), [ours, mutable].concat());
+        let semaphore = entry_of(version(1, 0, 0), "cl_khr_semaphore");
+        assert_eq!(shown_versions(&theirs), [ours, mutable, semaphore].concat());
         let told = common(&[("cl_khr_command_buffer", &[])]);
         assert_eq!(told[0].1, version(0, 9, 8));
     }

@@ -144,7 +144,10 @@ const WITHHELD: &[(RangeInclusive<u32>, &str)] = &[
     (0x129A..=0x129A, "cl_khr_command_buffer"),
     (0x12A9..=0x12B1, "cl_khr_command_buffer and its kin"),
     (0x2031..=0x2031, "cl_khr_terminate_context"),
-    (0x204C..=0x2053, "semaphores and memory of other drivers"),
+    (
+        0x204C..=0x2053,
+        "drivers' own semaphores, memory of other drivers",
+    ),
     (
         0x4050..=0x405F,
         "cl_ext_device_fission, cl_khr_terminate_context",

@@ -12,6 +12,7 @@
 
 pub mod secured;
 
+use std::ffi::CStr;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -154,14 +155,35 @@ pub fn daemon() -> &'static str {
     })
 }
 
+/// The platform.
+pub fn platform() -> cl_platform_id {
+    let mut platform = null_mut();
+    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
+    platform
+}
+
+/// Where a function is that the platform gives by name; NULL for none.
+pub fn address_by_name(name: &CStr) -> *mut c_void {
+    let (platform, name_at) = (platform(), name.as_ptr());
+    // SAFETY: a live platform and a C string.
+    unsafe { (cl().clGetExtensionFunctionAddressForPlatform)(platform, name_at) }
+}
+
+/// An extension's function by name, of the type that the header gives it.
+pub fn function<T>(name: &CStr) -> T {
+    let address = address_by_name(name);
+    assert!(!address.is_null(), "{name:?}");
+    assert_eq!(size_of::<T>(), size_of_val(&address));
+    // SAFETY: an optional function, which is as large as its address.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
 /// The device of the node.
 pub fn device() -> cl_device_id {
     daemon();
-    let mut platform = null_mut();
-    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
     let mut device = null_mut();
     ok!(clGetDeviceIDs(
-        platform,
+        platform(),
         CL_DEVICE_TYPE_ALL,
         1,
         &raw mut device,

@@ -8,7 +8,6 @@
     reason = "each test file uses its own part"
 )]
 
-use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
@@ -35,19 +34,6 @@ pub struct Functions {
     pub svm_fill: clCommandSVMMemFillKHR_fn,
     pub update: clUpdateMutableCommandsKHR_fn,
     pub command_info: clGetMutableCommandInfoKHR_fn,
-}
-
-/// A function by name, of the type that the header gives it.
-fn function<T>(name: &CStr) -> T {
-    let mut platform = null_mut();
-    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
-    let name_at = name.as_ptr();
-    // SAFETY: a live platform and a C string.
-    let address = unsafe { (cl().clGetExtensionFunctionAddressForPlatform)(platform, name_at) };
-    assert!(!address.is_null(), "{name:?}");
-    assert_eq!(size_of::<T>(), size_of_val(&address));
-    // SAFETY: an optional function, which is as large as its address.
-    unsafe { std::mem::transmute_copy(&address) }
 }
 
 pub fn functions() -> &'static Functions {

@@ -33,8 +33,6 @@ use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::queue::Queue as NativeQueue;
 
-/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`.
-pub(super) const ALLOCATION_FAILURE: Status = Status(-4);
 const MAX_NAME: usize = 1 << 16;
 
 /// Applies one command; `followed`: the next one comes behind it in a queue, and nobody looks at the end of either.
@@ -376,15 +374,11 @@ fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Viol
         &shared.core.lock().objects.contexts,
         ContextId(create.context),
     )?;
-    let charge = context.accounts.charge(create.size);
-    let native = match &charge {
-        None => Err(ALLOCATION_FAILURE),
-        Some(_) => context
-            .native()
-            .and_then(|native| Buffer::new(native, create.flags, create.size, &create.contents)),
-    };
-    shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
-    let memory = Memory::whole(context, native, charge);
+    let memory = Memory::whole(context, create.size, |native| {
+        Buffer::new(native, create.flags, create.size, &create.contents)
+    });
+    let broken = memory.native().err();
+    shared.tell_broken(ObjectKind::Memory, id.0, broken.as_ref(), memory.context.id);
     shared
         .core
         .lock()

@@ -9,7 +9,6 @@ use causeway_proto::image_format::ImageFormat;
 use causeway_proto::limits::INLINE_CONTENTS;
 use causeway_proto::status::Status;
 
-use super::apply::ALLOCATION_FAILURE;
 use super::objects::{Context, Memory, Sampler, add, find};
 use super::{Shared, Violation};
 use crate::runtime::buffer::Buffer;
@@ -70,16 +69,11 @@ pub(super) fn create_image(shared: &Arc<Shared>, create: &CreateImage) -> Result
 fn whole_image(context: Arc<Context>, create: &CreateImage, spec: &ImageSpec) -> Memory {
     let raster = match spec.raster() {
         Ok(raster) => raster,
-        Err(status) => return Memory::whole(context, Err(status), None),
+        Err(status) => return Memory::part(context, Err(status)),
     };
-    let charge = context.accounts.charge(raster.size());
-    let native = match &charge {
-        None => Err(ALLOCATION_FAILURE),
-        Some(_) => context
-            .native()
-            .and_then(|native| Buffer::image(native, create.flags, spec, None, &create.contents)),
-    };
-    Memory::whole(context, native, charge)
+    Memory::whole(context, raster.size(), |native| {
+        Buffer::image(native, create.flags, spec, None, &create.contents)
+    })
 }
 
 /// Applies it.

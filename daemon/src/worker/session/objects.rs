@@ -26,7 +26,7 @@ use super::program::Program;
 use super::sub_devices::Part;
 use super::unseen::Unseen;
 use crate::bulk::Rings;
-use crate::runtime::buffer::Buffer;
+use crate::runtime::buffer::{ALLOCATION_FAILURE, Buffer};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::kernel::Kernel as NativeKernel;
 use crate::runtime::node::Device;
@@ -145,12 +145,17 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// With bytes of its own, for which `charge` was taken.
+    /// With so many bytes of its own: they are charged, and then `make` asks the driver for them.
     pub(crate) fn whole(
         context: Arc<Context>,
-        native: Result<Buffer, Status>,
-        charge: Option<Charge>,
+        size: u64,
+        make: impl FnOnce(&NativeContext) -> Result<Buffer, Status>,
     ) -> Memory {
+        let charge = context.accounts.charge(size);
+        let native = match &charge {
+            None => Err(ALLOCATION_FAILURE),
+            Some(_) => context.native().and_then(make),
+        };
         let _charge = charge.filter(|_| native.is_ok());
         Memory {
             context,
@@ -159,7 +164,7 @@ impl Memory {
         }
     }
 
-    /// A sub-buffer, or an image made from another object: its bytes are its parent's.
+    /// A sub-buffer, or an image made from another object: its bytes are its parent's; and what could not be made.
     pub(crate) fn part(context: Arc<Context>, native: Result<Buffer, Status>) -> Memory {
         Memory {
             context,

@@ -9,7 +9,6 @@ use causeway_proto::command::{Answer, CreateSvm, answer};
 use causeway_proto::id::{ContextId, MemoryId};
 use causeway_proto::status::Status;
 
-use super::apply::ALLOCATION_FAILURE;
 use super::objects::{Memory, add, find};
 use super::{Shared, Violation};
 use crate::runtime::buffer::Buffer;
@@ -24,16 +23,11 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSvm) -> Result<(), Vio
         &shared.core.lock().objects.contexts,
         ContextId(create.context),
     )?;
-    let charge = context.accounts.charge(create.size);
-    let native = match &charge {
-        None => Err(ALLOCATION_FAILURE),
-        Some(_) => context
-            .native()
-            .and_then(|native| Buffer::svm(native, create.flags, create.size, create.alignment)),
-    };
-    let address = native.as_ref().ok().and_then(Buffer::svm_address);
-    let status = native.as_ref().err().copied().unwrap_or(Status::SUCCESS);
-    let memory = Memory::whole(context, native, charge);
+    let memory = Memory::whole(context, create.size, |native| {
+        Buffer::svm(native, create.flags, create.size, create.alignment)
+    });
+    let address = memory.native().ok().and_then(Buffer::svm_address);
+    let status = memory.native().err().unwrap_or(Status::SUCCESS);
     shared
         .core
         .lock()

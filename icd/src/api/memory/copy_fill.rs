@@ -55,10 +55,19 @@ pub(in crate::api) struct Copy {
 impl Copy {
     /// "CL_MEM_COPY_OVERLAP if src_buffer and dst_buffer are the same buffer or sub-buffer object and the
     /// source and destination regions overlap or if src_buffer and dst_buffer are different sub-buffers of
-    /// the same associated buffer object and they overlap."
-    pub(in crate::api) fn check_overlap(&self) -> ClResult {
-        let shares = self.from.shares(&self.source, &self.to, &self.destination);
-        require(!shares, CL_MEM_COPY_OVERLAP)
+    /// the same associated buffer object and they overlap." Images are held to the same.
+    pub(in crate::api) fn checked(
+        (from, source): (Arc<Buffer>, Region),
+        (to, destination): (Arc<Buffer>, Region),
+    ) -> ClResult<Copy> {
+        let overlap = from.shares(&source, &to, &destination);
+        require(!overlap, CL_MEM_COPY_OVERLAP)?;
+        Ok(Copy {
+            from,
+            to,
+            source,
+            destination,
+        })
     }
 
     pub(in crate::api) fn work(&self) -> Option<Work> {
@@ -86,14 +95,7 @@ pub(in crate::api) fn bytes(
     let [from, to] = for_queue(queue, memory)?;
     let source = from.range(from_offset as u64, size as u64)?;
     let destination = to.range(to_offset as u64, size as u64)?;
-    let copy = Copy {
-        from,
-        to,
-        source,
-        destination,
-    };
-    copy.check_overlap()?;
-    Ok(copy)
+    Copy::checked((from, source), (to, destination))
 }
 
 /// The arrays and pitches of a rectangular copy.
@@ -119,14 +121,7 @@ impl CopyRectangle {
         let memory = [source, destination].map(|raw| (Noun::Buffer, raw));
         let [from, to] = for_queue(queue, memory)?;
         let (source, destination) = self.regions(&from, &to)?;
-        let copy = Copy {
-            from,
-            to,
-            source,
-            destination,
-        };
-        copy.check_overlap()?;
-        Ok(copy)
+        Copy::checked((from, source), (to, destination))
     }
 
     fn regions(&self, from: &Arc<Buffer>, to: &Arc<Buffer>) -> ClResult<(Region, Region)> {
@@ -183,15 +178,28 @@ impl Fill {
         let [buffer] = for_queue(queue, [(Noun::Buffer, buffer)])?;
         check_pattern(pattern.is_null(), pattern_size, offset, size)?;
         let region = buffer.range(offset as u64, size as u64)?;
-        // SAFETY: not NULL, and by the caller's promise of so many bytes, which are copied here.
-        let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
-        let work = (size > 0).then(|| Work::Fill {
-            buffer: buffer.clone(),
-            pattern: pattern.into(),
-            region,
-        });
-        Ok((work, smallvec![buffer]))
+        // SAFETY: the caller's promise.
+        Ok(unsafe { filling((buffer, region), pattern, pattern_size) })
     }
+}
+
+/// A fill that was checked: what it does, if anything, and its memory.
+///
+/// # Safety
+/// `pattern` is NULL or of `pattern_size` bytes.
+pub(in crate::api) unsafe fn filling(
+    (buffer, region): (Arc<Buffer>, Region),
+    pattern: *const c_void,
+    pattern_size: size_t,
+) -> (Option<Work>, Hold) {
+    // SAFETY: the caller's promise; the bytes are copied here.
+    let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) };
+    let work = (region.packed_length() > 0).then(|| Work::Fill {
+        buffer: buffer.clone(),
+        pattern: pattern.to_vec().into(),
+        region,
+    });
+    (work, smallvec![buffer])
 }
 
 /// "CL_INVALID_VALUE if pattern is NULL or if pattern_size is 0 or if pattern_size is not one of {1, 2, 4, 8,

@@ -8,8 +8,7 @@ use smallvec::smallvec;
 
 use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
-use super::super::info::list;
-use super::super::memory::copy_fill::{check_pattern, enqueue};
+use super::super::memory::copy_fill::{self, check_pattern, enqueue};
 use super::super::memory::host_region;
 use super::super::memory::transfer::{self, How, Regions, Way};
 use super::{bytes_at, require_svm, svm_queue};
@@ -149,15 +148,9 @@ pub(in crate::api) unsafe fn filling(
     // "CL_INVALID_VALUE if svm_ptr is NULL; if svm_ptr is not aligned to pattern_size bytes."
     require(address != 0, CL_INVALID_VALUE)?;
     check_pattern(pattern.is_null(), pattern_size, address, size)?;
-    let (buffer, region) = bytes_at(queue, address, size)?;
-    // SAFETY: not NULL, and by the caller's promise of so many bytes, which are copied here.
-    let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) }.to_vec();
-    let work = (size > 0).then(|| Work::Fill {
-        buffer: buffer.clone(),
-        pattern: pattern.into(),
-        region,
-    });
-    Ok((work, smallvec![buffer]))
+    let filled = bytes_at(queue, address, size)?;
+    // SAFETY: the caller's promise.
+    Ok(unsafe { copy_fill::filling(filled, pattern, pattern_size) })
 }
 
 entry_points! {

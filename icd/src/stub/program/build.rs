@@ -307,7 +307,7 @@ impl Program {
             } else {
                 let known = std::mem::take(&mut state.builds[at]);
                 let mut told = told_build(of_device, known);
-                if log_lines::counts_all(&self.devices[at]) {
+                if log_lines::counts_all(&self.devices[at]) && log_lines::names_text(&told.log) {
                     let text = site.source(self.text_of(build));
                     told.log = log_lines::placed(&text, &told.log).into();
                 }

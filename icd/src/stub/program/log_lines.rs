@@ -24,6 +24,11 @@ pub(super) fn counts_all(device: &Device) -> bool {
     vendor.is_some_and(|vendor| vendor.starts_with(b"NVIDIA"))
 }
 
+/// Whether a log names the text at all: most builds that come out say nothing.
+pub(super) fn names_text(log: &str) -> bool {
+    log.contains(TEXT)
+}
+
 /// The log, with the places that `text` says its lines have.
 pub(super) fn placed(text: &[u8], log: &str) -> String {
     let numbers = log
@@ -102,5 +107,7 @@ mod tests {
         let strange = "<kernel>:99:1: x\n<kernel>: y <kernel>:";
         assert_eq!(placed(text, strange), strange);
         assert_eq!(placed(b"", ""), "");
+        assert!(names_text(log) && names_text(strange));
+        assert!(!names_text("") && !names_text("a.h:3:1: one\n"));
     }
 }

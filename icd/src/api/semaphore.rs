@@ -1,0 +1,211 @@
+//! `cl_khr_semaphore`, version 1.0.0: binary semaphores, each of one device.
+//!
+//! Handles of other drivers' semaphores (`cl_khr_external_semaphore` and its kin) are not offered: they name something
+//! in one host's kernel. Payloads are of types that are not there, so lists of them are not looked at.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use cl_headers::types::*;
+
+use super::entry::entry_points;
+use super::event::{give_event, wait_list};
+use super::handle;
+use super::info::{Answered, Info, list};
+use super::properties::PropertyList;
+use crate::error::{ClResult, Status, fail, require};
+use crate::stub::{Context, Device, Event, Queue, Semaphore, semaphore};
+
+/// `CL_PLATFORM_SEMAPHORE_TYPES_KHR`, and of every device `CL_DEVICE_SEMAPHORE_TYPES_KHR`.
+pub(super) const TYPES: [cl_semaphore_type_khr; 1] = [CL_SEMAPHORE_TYPE_BINARY_KHR];
+
+/// A function of the extension by name.
+pub(super) fn function(name: &CStr) -> Option<*const ()> {
+    Some(match name.to_bytes() {
+        b"clCreateSemaphoreWithPropertiesKHR" => clCreateSemaphoreWithPropertiesKHR as *const (),
+        b"clEnqueueWaitSemaphoresKHR" => clEnqueueWaitSemaphoresKHR as *const (),
+        b"clEnqueueSignalSemaphoresKHR" => clEnqueueSignalSemaphoresKHR as *const (),
+        b"clGetSemaphoreInfoKHR" => clGetSemaphoreInfoKHR as *const (),
+        b"clRetainSemaphoreKHR" => clRetainSemaphoreKHR as *const (),
+        b"clReleaseSemaphoreKHR" => clReleaseSemaphoreKHR as *const (),
+        _ => return None,
+    })
+}
+
+/// The extension's row of `clGetDeviceInfo`; `None` for any other name.
+pub(super) fn device_answer(name: cl_device_info, info: Info) -> Option<ClResult<Answered>> {
+    (name == CL_DEVICE_SEMAPHORE_TYPES_KHR).then(|| info.give_slice(&TYPES))
+}
+
+/// Reads the property list of `clCreateSemaphoreWithPropertiesKHR`: the list as it is, and the device that it names.
+///
+/// # Safety
+/// `properties` is NULL or ends with a 0 name, and a list of devices in it with another 0.
+unsafe fn read_properties(
+    context: &Context,
+    properties: *const cl_semaphore_properties_khr,
+) -> ClResult<(Vec<cl_semaphore_properties_khr>, Arc<Device>)> {
+    require(!properties.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: the caller's promise; of the list of devices what follows the first 0 is not read as one.
+    let mut list = unsafe { PropertyList::new(properties) };
+    let (mut has_type, mut device) = (false, None);
+    while let Some(name) = list.name() {
+        require(!list.is_repeated(), CL_INVALID_PROPERTY)?;
+        match u32::try_from(name) {
+            Ok(CL_SEMAPHORE_TYPE_KHR) => {
+                let binary = list.value() == u64::from(CL_SEMAPHORE_TYPE_BINARY_KHR);
+                require(binary, CL_INVALID_PROPERTY)?;
+                has_type = true;
+            }
+            // "CL_INVALID_DEVICE if [it] does not identify exactly one valid device, or if a device identified by
+            // [it] is not one of the devices within context."
+            Ok(CL_SEMAPHORE_DEVICE_HANDLE_LIST_KHR) => {
+                let raw = std::ptr::with_exposed_provenance_mut(list.value() as usize);
+                let named = handle::resolve::<Device>(raw)?;
+                let is_one = list.value() == u64::from(CL_SEMAPHORE_DEVICE_HANDLE_LIST_END_KHR);
+                require(is_one && context.has_device(&named), CL_INVALID_DEVICE)?;
+                device = Some(named);
+            }
+            _ => return fail(CL_INVALID_PROPERTY),
+        }
+    }
+    require(has_type, CL_INVALID_VALUE)?;
+    // "CL_INVALID_PROPERTY [...] if context is a multiple device context and
+    // CL_SEMAPHORE_DEVICE_HANDLE_LIST_KHR is not specified as part of sema_props."
+    let device = match (device, context.devices()) {
+        (Some(device), _) => device,
+        (None, [only]) => only.clone(),
+        (None, _) => return fail(CL_INVALID_PROPERTY),
+    };
+    Ok((list.read(), device))
+}
+
+/// How to enqueue one of the two commands.
+type Enqueue = fn(&Arc<Queue>, &[Arc<Semaphore>], Vec<Arc<Event>>) -> ClResult<Arc<Event>>;
+
+/// The arguments that both commands have.
+struct Arguments {
+    command_queue: cl_command_queue,
+    num_sema_objects: cl_uint,
+    sema_objects: *const cl_semaphore_khr,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+}
+
+fn enqueue(arguments: Arguments, enqueue: Enqueue) -> ClResult {
+    let Arguments {
+        command_queue,
+        num_sema_objects,
+        sema_objects,
+        ..
+    } = arguments;
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    require(
+        num_sema_objects > 0 && !sema_objects.is_null(),
+        CL_INVALID_VALUE,
+    )?;
+    // SAFETY: not NULL, and the caller gives `num_sema_objects` handles.
+    let handles = unsafe { list(sema_objects, num_sema_objects as usize) };
+    let mut semaphores: Vec<Arc<Semaphore>> = Vec::with_capacity(handles.len());
+    for &raw in handles {
+        let semaphore = handle::resolve::<Semaphore>(raw)?;
+        // One that is named twice is signalled or waited for once.
+        if !semaphores
+            .iter()
+            .any(|known| Arc::ptr_eq(known, &semaphore))
+        {
+            semaphores.push(semaphore);
+        }
+    }
+    let mut all = semaphores.iter();
+    let same = all.all(|semaphore| Arc::ptr_eq(semaphore.context(), queue.context()));
+    require(same, CL_INVALID_CONTEXT)?;
+    // "[...] if the device associated with command_queue is not same as one of the devices specified by
+    // CL_SEMAPHORE_DEVICE_HANDLE_LIST_KHR at the time of creating one or more of sema_objects".
+    let mut all = semaphores.iter();
+    let right = all.all(|semaphore| Arc::ptr_eq(semaphore.device(), queue.device()));
+    require(right, CL_INVALID_COMMAND_QUEUE)?;
+    let (count, events) = (arguments.num_events_in_wait_list, arguments.event_wait_list);
+    // SAFETY: the specification's contract of a wait list.
+    let wait = unsafe { wait_list(queue.context(), count, events)? };
+    // "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST if the execution status of any of the events in event_wait_list
+    // is a negative integer value."
+    if wait.iter().any(|on| on.status() < 0) {
+        return Err(Status::WAIT_LIST_FAILED);
+    }
+    let enqueued = enqueue(&queue, &semaphores, wait)?;
+    // SAFETY: the specification lets `event` be NULL or writable.
+    unsafe { give_event(arguments.event, enqueued) };
+    Ok(())
+}
+
+entry_points! {
+    fn clCreateSemaphoreWithPropertiesKHR(
+        context: cl_context, sema_props: *const cl_semaphore_properties_khr; errcode_ret
+    ) -> cl_semaphore_khr {
+        let context = handle::resolve::<Context>(context)?;
+        // SAFETY: the specification's contract of a property list.
+        let (properties, device) = unsafe { read_properties(&context, sema_props)? };
+        Ok(handle::publish(Semaphore::new(context, device, properties)))
+    }
+
+    fn clEnqueueWaitSemaphoresKHR(
+        command_queue: cl_command_queue, num_sema_objects: cl_uint,
+        sema_objects: *const cl_semaphore_khr, _sema_payload_list: *const cl_semaphore_payload_khr,
+        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let arguments = Arguments {
+            command_queue, num_sema_objects, sema_objects, num_events_in_wait_list, event_wait_list, event,
+        };
+        enqueue(arguments, semaphore::wait_for)
+    }
+
+    fn clEnqueueSignalSemaphoresKHR(
+        command_queue: cl_command_queue, num_sema_objects: cl_uint,
+        sema_objects: *const cl_semaphore_khr, _sema_payload_list: *const cl_semaphore_payload_khr,
+        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
+    ) {
+        let arguments = Arguments {
+            command_queue, num_sema_objects, sema_objects, num_events_in_wait_list, event_wait_list, event,
+        };
+        enqueue(arguments, semaphore::signal)
+    }
+
+    fn clRetainSemaphoreKHR(sema_object: cl_semaphore_khr) {
+        handle::retain::<Semaphore>(sema_object)
+    }
+
+    fn clReleaseSemaphoreKHR(sema_object: cl_semaphore_khr) {
+        handle::release::<Semaphore>(sema_object)
+    }
+
+    fn clGetSemaphoreInfoKHR(
+        sema_object: cl_semaphore_khr, param_name: cl_semaphore_info_khr, param_value_size: size_t,
+        param_value: *mut c_void, param_value_size_ret: *mut size_t,
+    ) {
+        let stub = handle::resolve::<Semaphore>(sema_object)?;
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        answer(sema_object, &stub, param_name, info).map(drop)
+    }
+}
+
+fn answer(
+    raw: cl_semaphore_khr,
+    semaphore: &Semaphore,
+    name: cl_semaphore_info_khr,
+    info: Info,
+) -> ClResult<Answered> {
+    match name {
+        CL_SEMAPHORE_CONTEXT_KHR => info.give(handle::raw_of(semaphore.context())),
+        CL_SEMAPHORE_REFERENCE_COUNT_KHR => info.give(handle::reference_count::<Semaphore>(raw)?),
+        CL_SEMAPHORE_PROPERTIES_KHR => info.give_slice(semaphore.properties()),
+        CL_SEMAPHORE_TYPE_KHR => info.give(CL_SEMAPHORE_TYPE_BINARY_KHR),
+        CL_SEMAPHORE_DEVICE_HANDLE_LIST_KHR => info.give(handle::raw_of(semaphore.device())),
+        CL_SEMAPHORE_PAYLOAD_KHR => {
+            info.give(cl_semaphore_payload_khr::from(semaphore.is_signalled()))
+        }
+        _ => fail(CL_INVALID_VALUE),
+    }
+}
