@@ -32,11 +32,13 @@ pub enum WireVersion {
     V11 = 11,
     /// 2026-11: launches of command buffers that change, suggested sizes of work-groups.
     V12 = 12,
+    /// 2026-11: pipes and device queues.
+    V13 = 13,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V12;
+    pub const CURRENT: WireVersion = WireVersion::V13;
 
     /// Its number.
     #[must_use]

@@ -92,7 +92,7 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         "CL_DEVICE_OPENCL_C_FEATURES",
         "OpenCL C features",
         FewerWords,
-        "no pipes, no device queues",
+        "none of images on a device that tells no format of them",
     ),
     (
         "CL_DEVICE_SVM_CAPABILITIES",
@@ -123,18 +123,6 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         "mutable dispatch",
         Anything,
         "the extension is ours, whatever the node's is",
-    ),
-    (
-        "CL_DEVICE_PIPE*",
-        "Pipe",
-        Anything,
-        "pipes are not forwarded",
-    ),
-    (
-        "CL_DEVICE_MAX_PIPE_ARGS",
-        "pipe args",
-        Anything,
-        "pipes are not forwarded",
     ),
     (
         "CL_DEVICE_SPIR_VERSIONS",
@@ -177,24 +165,6 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         "Integrated memory",
         Anything,
         "not this host's memory",
-    ),
-    (
-        "CL_DEVICE_QUEUE_ON_DEVICE*",
-        "Queue properties (on device)",
-        Anything,
-        "no device queues",
-    ),
-    (
-        "CL_DEVICE_MAX_ON_DEVICE*",
-        "on device",
-        Anything,
-        "no device queues",
-    ),
-    (
-        "CL_DEVICE_DEVICE_ENQUEUE*",
-        "Device enqueue",
-        Anything,
-        "no device queues",
     ),
 ];
 
