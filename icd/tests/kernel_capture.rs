@@ -75,7 +75,8 @@ fn captured(kernel: &Arc<Kernel>, device: &Device) -> Snapshot {
         offset: None,
         local: None,
     };
-    kernel.launch(device).expect("a launch").capture(&range)
+    let launch = kernel.launch(device).expect("a launch");
+    launch.capture(&range).expect("no pipe is elsewhere")
 }
 
 /// What the site would be told; `sends` says whether it is.

@@ -34,11 +34,13 @@ pub enum WireVersion {
     V12 = 12,
     /// 2026-11: a node tells its device manager that it is stopping.
     V13 = 13,
+    /// 2026-11: pipes and device queues.
+    V14 = 14,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V13;
+    pub const CURRENT: WireVersion = WireVersion::V14;
 
     /// Its number.
     #[must_use]

@@ -85,6 +85,14 @@ impl Work {
         }
     }
 
+    /// How long what it enqueues on the device goes on behind it.
+    pub(crate) fn children_ns(&self) -> u64 {
+        match self {
+            Self::Launch(launch) => launch.children_ns(),
+            _ => 0,
+        }
+    }
+
     /// Does it; `CL_COMPLETE` or an error.
     pub(crate) fn run(&self) -> cl_int {
         match self {
@@ -208,7 +216,7 @@ impl<'a> Enqueue<'a> {
         event: *mut cl_event,
     ) -> ClResult<Self> {
         // SAFETY: the application's handle.
-        let queue = unsafe { Object::<Queue>::borrow(queue) }?;
+        let queue = unsafe { Object::<Queue>::borrow_host(queue) }?;
         // SAFETY: the application's list.
         let waits = unsafe { arg::wait_list(queue.context.handle(), count, list) }?;
         Ok(Self {

@@ -24,7 +24,7 @@ pub(crate) enum ConfigError {
     CallZero,
     #[error("an error code must be negative, {0} is not")]
     NotAnError(i32),
-    #[error("[[device]] {0:?}: version {1:?} is none of 1.2, 2.0, 3.0")]
+    #[error("[[device]] {0:?}: version {1:?} is none of 1.2, 2.0, 2.1, 2.2, 3.0")]
     UnknownVersion(String, String),
     #[error("[[device]]: count and memory must not be 0")]
     EmptyDevice,
@@ -95,6 +95,8 @@ struct RawDevice {
     images: bool,
     il: bool,
     sub_groups: u32,
+    pipes: bool,
+    device_queues: u32,
     fp64: bool,
     out_of_order: bool,
     unified_memory: bool,
@@ -117,6 +119,8 @@ impl Default for RawDevice {
             images: false,
             il: false,
             sub_groups: 0,
+            pipes: false,
+            device_queues: 0,
             fp64: true,
             out_of_order: true,
             unified_memory: false,
@@ -175,6 +179,9 @@ pub(crate) struct DeviceSettings {
     pub(crate) il: bool,
     /// Sub-groups of a work-group at most; 0: it has none.
     pub(crate) sub_groups: u32,
+    pub(crate) pipes: bool,
+    /// Device queues of a context at most; 0: it has none.
+    pub(crate) device_queues: u32,
     pub(crate) fp64: bool,
     pub(crate) out_of_order: bool,
     pub(crate) unified_memory: bool,
@@ -331,6 +338,8 @@ fn check_device(raw: &RawDevice) -> Result<DeviceSettings, ConfigError> {
     let version = match raw.version.as_str() {
         "1.2" => Version { major: 1, minor: 2 },
         "2.0" => Version { major: 2, minor: 0 },
+        "2.1" => Version { major: 2, minor: 1 },
+        "2.2" => Version { major: 2, minor: 2 },
         "3.0" => Version { major: 3, minor: 0 },
         other => {
             return Err(ConfigError::UnknownVersion(
@@ -351,6 +360,8 @@ fn check_device(raw: &RawDevice) -> Result<DeviceSettings, ConfigError> {
         images: raw.images,
         il: raw.il,
         sub_groups: raw.sub_groups,
+        pipes: raw.pipes,
+        device_queues: raw.device_queues,
         fp64: raw.fp64,
         out_of_order: raw.out_of_order,
         unified_memory: raw.unified_memory,

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::error::{ClResult, ensure, fail};
 use crate::object::{Object, Ref, body};
+use crate::on_device::DeviceQueues;
 use crate::platform::{Platform, platform_or_default};
 use crate::{arg, device, engine, tag};
 
@@ -32,6 +33,7 @@ pub(crate) struct Context {
     /// The context's own handle is told to them, when it is dead already.
     destructors: Mutex<Vec<Destructor>>,
     handle: Mutex<usize>,
+    pub(crate) device_queues: DeviceQueues,
 }
 
 body!(Context, tag::CONTEXT, CL_INVALID_CONTEXT);
@@ -111,6 +113,7 @@ unsafe fn create(
         }),
         destructors: Mutex::new(Vec::new()),
         handle: Mutex::new(0),
+        device_queues: DeviceQueues::default(),
     });
     *context.handle.lock() = context.handle().addr();
     Ok(context.publish())

@@ -89,6 +89,15 @@ impl Device {
         }
     }
 
+    /// Of queues on it; none where it has none.
+    pub(crate) fn on_device_properties(&self) -> cl_command_queue_properties {
+        if self.settings.device_queues > 0 {
+            CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE
+        } else {
+            0
+        }
+    }
+
     /// The largest object: a quarter of the memory, but at least 128 MiB where there is as much.
     pub(crate) fn max_allocation(&self) -> u64 {
         let memory = self.settings.memory;

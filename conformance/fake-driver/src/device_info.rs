@@ -13,7 +13,7 @@ use crate::device::{
 use crate::error::{ClResult, fail};
 use crate::info::Info;
 use crate::object::Object;
-use crate::source;
+use crate::{on_device, pipe, source};
 
 /// The answer to a query.
 pub(crate) fn answer(device: &Object<Device>, name: cl_device_info) -> ClResult<Info> {
@@ -195,19 +195,25 @@ fn bus(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
 }
 
 fn since_2_0(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
+    let settings = &device.settings;
+    let if_queues = |value: cl_uint| if settings.device_queues > 0 { value } else { 0 };
+    let if_pipes = |value: cl_uint| if settings.pipes { value } else { 0 };
     Some(match name {
         CL_DEVICE_IL_VERSION => Info::text(if device.settings.il { "SPIR-V_1.0" } else { "" }),
-        CL_DEVICE_SVM_CAPABILITIES | CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES => Info::ulong(0),
+        CL_DEVICE_SVM_CAPABILITIES => Info::ulong(0),
+        CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES => Info::ulong(device.on_device_properties()),
+        CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE => {
+            Info::uint(if_queues(on_device::PREFERRED_SIZE))
+        }
+        CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE => Info::uint(if_queues(on_device::MAX_SIZE)),
+        CL_DEVICE_MAX_ON_DEVICE_QUEUES => Info::uint(settings.device_queues),
+        CL_DEVICE_MAX_ON_DEVICE_EVENTS => Info::uint(if_queues(on_device::MAX_EVENTS)),
+        CL_DEVICE_MAX_PIPE_ARGS => Info::uint(if_pipes(pipe::MAX_ARGUMENTS)),
+        CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS => Info::uint(if_pipes(1)),
+        CL_DEVICE_PIPE_MAX_PACKET_SIZE => Info::uint(if_pipes(pipe::MAX_PACKET as cl_uint)),
         CL_DEVICE_IMAGE_PITCH_ALIGNMENT
         | CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT
         | CL_DEVICE_MAX_READ_WRITE_IMAGE_ARGS
-        | CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE
-        | CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE
-        | CL_DEVICE_MAX_ON_DEVICE_QUEUES
-        | CL_DEVICE_MAX_ON_DEVICE_EVENTS
-        | CL_DEVICE_MAX_PIPE_ARGS
-        | CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS
-        | CL_DEVICE_PIPE_MAX_PACKET_SIZE
         | CL_DEVICE_PREFERRED_PLATFORM_ATOMIC_ALIGNMENT
         | CL_DEVICE_PREFERRED_GLOBAL_ATOMIC_ALIGNMENT
         | CL_DEVICE_PREFERRED_LOCAL_ATOMIC_ALIGNMENT => Info::uint(0),
@@ -224,6 +230,7 @@ fn since_3_0(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
     let atomics = CL_DEVICE_ATOMIC_ORDER_RELAXED | CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP;
     let languages = [(1, 0), (1, 1), (1, 2), (3, 0)];
     let kernels = built_in_kernels();
+    let has_queues = device.settings.device_queues > 0;
     Some(match name {
         CL_DEVICE_NUMERIC_VERSION => {
             let own = device.settings.version;
@@ -242,18 +249,27 @@ fn since_3_0(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
             Info::named_versions(versions)
         }
         CL_DEVICE_OPENCL_C_FEATURES => {
-            let fp64 = device.settings.fp64;
-            Info::named_versions(fp64.then_some(("__opencl_c_fp64", version(3, 0))))
+            let has = [
+                ("__opencl_c_fp64", device.settings.fp64),
+                ("__opencl_c_pipes", device.settings.pipes),
+                ("__opencl_c_device_enqueue", has_queues),
+            ];
+            let has = has.iter().filter(|(_, has)| *has);
+            Info::named_versions(has.map(|(name, _)| (*name, version(3, 0))))
         }
         CL_DEVICE_ATOMIC_MEMORY_CAPABILITIES => Info::ulong(atomics),
         CL_DEVICE_ATOMIC_FENCE_CAPABILITIES => {
             Info::ulong(atomics | CL_DEVICE_ATOMIC_ORDER_ACQ_REL)
         }
-        CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES => Info::ulong(0),
+        CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES => Info::ulong(if has_queues {
+            CL_DEVICE_QUEUE_SUPPORTED | CL_DEVICE_QUEUE_REPLACEABLE_DEFAULT
+        } else {
+            0
+        }),
+        CL_DEVICE_PIPE_SUPPORT => Info::bool(device.settings.pipes),
         CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT
         | CL_DEVICE_WORK_GROUP_COLLECTIVE_FUNCTIONS_SUPPORT
-        | CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT
-        | CL_DEVICE_PIPE_SUPPORT => Info::bool(false),
+        | CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT => Info::bool(false),
         CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => Info::size(32),
         CL_DEVICE_LATEST_CONFORMANCE_VERSION_PASSED => Info::text(""),
         _ => return None,

@@ -80,7 +80,7 @@ fn run_here(command: &Command) {
     event.stamp(Moment::Submitted, command.queued_ns);
     event.stamp(Moment::Started, command.queued_ns);
     if command.queued_ns != 0 {
-        event.stamp(Moment::Ended, clock::host_ns());
+        event.stamp_end(clock::host_ns(), command.work.children_ns());
     }
     // The application gets the event only after this: nobody waits for it, no callback is there.
     event.advance(status, &mut Vec::new());
@@ -434,7 +434,7 @@ impl Engine {
         if let Some(event) = &command.event {
             if command.queued_ns != 0 {
                 let end = command.ends_ns.unwrap_or_else(clock::host_ns);
-                event.stamp(Moment::Ended, end);
+                event.stamp_end(end, command.work.children_ns());
             }
             event.advance(status, &mut self.due);
         }

@@ -306,6 +306,7 @@ mod bodies {
     pub(super) use crate::launch::api::*;
     pub(super) use crate::map::api::*;
     pub(super) use crate::memory::api::*;
+    pub(super) use crate::pipe::api::*;
     pub(super) use crate::platform::api::*;
     pub(super) use crate::program::api::*;
     pub(super) use crate::queue::api::*;

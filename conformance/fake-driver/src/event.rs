@@ -30,6 +30,8 @@ pub(crate) enum Moment {
     Submitted,
     Started,
     Ended,
+    /// With what it has enqueued on its device.
+    Completed,
 }
 
 /// A callback that waits for its status.
@@ -69,7 +71,7 @@ pub(crate) struct Event {
     kind: cl_command_type,
     status: AtomicI32,
     /// Host's clock, by [`Moment`]; 0 is not yet.
-    times: [AtomicU64; 4],
+    times: [AtomicU64; 5],
     callbacks: Mutex<Vec<Callback>>,
 }
 
@@ -85,7 +87,7 @@ impl Event {
             owner,
             kind,
             status: AtomicI32::new(status),
-            times: [const { AtomicU64::new(0) }; 4],
+            times: [const { AtomicU64::new(0) }; 5],
             callbacks: Mutex::new(Vec::new()),
         })
     }
@@ -108,6 +110,12 @@ impl Event {
 
     pub(crate) fn stamp(&self, moment: Moment, host_ns: u64) {
         self.times[moment as usize].store(host_ns, Ordering::Relaxed);
+    }
+
+    /// It ended, and `children_ns` later what it had enqueued.
+    pub(crate) fn stamp_end(&self, host_ns: u64, children_ns: u64) {
+        self.stamp(Moment::Ended, host_ns);
+        self.stamp(Moment::Completed, host_ns + children_ns);
     }
 
     fn time(&self, moment: Moment) -> u64 {
@@ -275,7 +283,8 @@ pub(crate) mod api {
             CL_PROFILING_COMMAND_QUEUED => Moment::Queued,
             CL_PROFILING_COMMAND_SUBMIT => Moment::Submitted,
             CL_PROFILING_COMMAND_START => Moment::Started,
-            CL_PROFILING_COMMAND_END | CL_PROFILING_COMMAND_COMPLETE => Moment::Ended,
+            CL_PROFILING_COMMAND_END => Moment::Ended,
+            CL_PROFILING_COMMAND_COMPLETE => Moment::Completed,
             _ => return fail(CL_INVALID_VALUE),
         };
         let Owner::Queue(queue) = &event.owner else {

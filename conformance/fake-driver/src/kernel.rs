@@ -16,6 +16,7 @@ use crate::launch::{Behaviour, behaviour};
 use crate::memory::Memory;
 use crate::object::{Object, Ref, Weak, body};
 use crate::program::Program;
+use crate::queue::Queue;
 use crate::sampler::Sampler;
 use crate::source::{Parameter, Signature};
 use crate::{arg, tag};
@@ -28,6 +29,7 @@ pub(crate) enum Value {
     Memory(Option<Weak<Memory>>),
     Local(usize),
     Sampler(Weak<Sampler>),
+    Queue(Weak<Queue>),
 }
 
 /// The values of all arguments; unset ones are `None`. Shared with launches, copied when changed.
@@ -107,8 +109,12 @@ impl Kernel {
                 }
                 // SAFETY: the application's handle.
                 let memory = unsafe { Object::<Memory>::borrow(handle) }?;
-                let buffer = *parameter == Parameter::Memory;
-                ensure(memory.is_buffer() == buffer, CL_INVALID_MEM_OBJECT)?;
+                let suits = match parameter {
+                    Parameter::Image => memory.image.is_some(),
+                    Parameter::Pipe => memory.pipe.is_some(),
+                    _ => memory.is_buffer(),
+                };
+                ensure(suits, CL_INVALID_MEM_OBJECT)?;
                 let context = self.program.context.handle();
                 ensure(memory.context.handle() == context, CL_INVALID_MEM_OBJECT)?;
                 Ok(Value::Memory(Some(memory.weak())))
@@ -120,7 +126,16 @@ impl Kernel {
                 let sampler = unsafe { Object::<Sampler>::borrow(handle) }?;
                 Ok(Value::Sampler(sampler.weak()))
             }
-            Parameter::Queue => fail(CL_INVALID_DEVICE_QUEUE),
+            Parameter::Queue => {
+                ensure(!value.is_null(), CL_INVALID_ARG_VALUE)?;
+                // SAFETY: the application's handle.
+                let queue = unsafe { Object::<Queue>::borrow(handle()?) };
+                let queue = queue.or(fail(CL_INVALID_DEVICE_QUEUE))?;
+                let own = queue.context.handle() == self.program.context.handle();
+                let fits = own && queue.on_device.is_some();
+                ensure(fits, CL_INVALID_DEVICE_QUEUE)?;
+                Ok(Value::Queue(queue.weak()))
+            }
             Parameter::Local => {
                 ensure(value.is_null(), CL_INVALID_ARG_VALUE)?;
                 ensure(size > 0, CL_INVALID_ARG_SIZE)?;
@@ -248,6 +263,9 @@ pub(crate) fn show(value: Option<&Value>) -> String {
         Some(Value::Local(size)) => format!("local:{size}"),
         Some(Value::Sampler(sampler)) => sampler.upgrade().map_or("dead".to_owned(), |sampler| {
             crate::log::handle(sampler.handle() as u64)
+        }),
+        Some(Value::Queue(queue)) => queue.upgrade().map_or("dead".to_owned(), |queue| {
+            crate::log::handle(queue.handle() as u64)
         }),
     }
 }

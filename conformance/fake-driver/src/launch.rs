@@ -9,6 +9,10 @@
 //! | `fake_add_u32(global uint *target, uint value)` | `target[i] += value` |
 //! | `fake_iota_u32(global uint *target, uint first)` | `target[i] = first + i` |
 //! | `fake_copy(global uchar *target, global const uchar *source)` | `target[i] = source[i]` |
+//! | `fake_put(write_only pipe uint to, global const uint *from)` | `from[i]` goes into the pipe, unless that is full |
+//! | `fake_take(read_only pipe uint from, global uint *to)` | `to[i]` comes out of the pipe, unless that is empty |
+//! | `fake_enqueue_add(queue_t queue, global uint *target, uint value)` | enqueues what does `target[i] += value`, and takes [`CHILD_NS`] |
+//! | `fake_queue_sizes(queue_t queue, global uint *target)` | the first two: the sizes of `queue` and the default one, 0 for none |
 //!
 //! Invariant: a launch holds the buffers it was enqueued with, and touches no byte outside of them.
 
@@ -23,6 +27,7 @@ use crate::error::{ClResult, Code, ensure};
 use crate::kernel::{Kernel, Value, Values, local_memory, show};
 use crate::memory::Memory;
 use crate::object::{Object, Ref};
+use crate::queue::Queue;
 use crate::source::{Parameter, Signature};
 use crate::{arg, control, crash, log};
 
@@ -33,18 +38,33 @@ pub(crate) enum Behaviour {
     Add,
     Iota,
     Copy,
+    Put,
+    Take,
+    EnqueueAdd,
+    QueueSizes,
 }
+
+/// What a launch has enqueued on its device goes on so long behind it.
+pub(crate) const CHILD_NS: u64 = 5000;
 
 /// The behaviour of a kernel, if its name and parameters are of the known ones.
 pub(crate) fn behaviour(signature: &Signature) -> Option<Behaviour> {
     let parameters: Vec<_> = signature.arguments.iter().map(|a| &a.parameter).collect();
     let with_value = parameters == [&Parameter::Memory, &Parameter::Value(Some(4))];
     let with_buffers = parameters == [&Parameter::Memory, &Parameter::Memory];
+    let with_pipe = parameters == [&Parameter::Pipe, &Parameter::Memory];
+    let queue = [&Parameter::Queue, &Parameter::Memory];
+    let with_queue = parameters == queue;
+    let child = parameters.starts_with(&queue) && parameters[2..] == [&Parameter::Value(Some(4))];
     match signature.name.as_str() {
         "fake_fill_u32" if with_value => Some(Behaviour::Fill),
         "fake_add_u32" if with_value => Some(Behaviour::Add),
         "fake_iota_u32" if with_value => Some(Behaviour::Iota),
         "fake_copy" if with_buffers => Some(Behaviour::Copy),
+        "fake_put" if with_pipe => Some(Behaviour::Put),
+        "fake_take" if with_pipe => Some(Behaviour::Take),
+        "fake_enqueue_add" if child => Some(Behaviour::EnqueueAdd),
+        "fake_queue_sizes" if with_queue => Some(Behaviour::QueueSizes),
         _ => None,
     }
 }
@@ -56,6 +76,8 @@ pub(crate) struct Launch {
     values: Values,
     /// The buffers among them, in order.
     buffers: Box<[Ref<Memory>]>,
+    /// The device queue among them, and the default one of the device at the enqueue.
+    queues: [Option<Ref<Queue>>; 2],
     /// First work-item and number of work-items of the first dimension.
     first: usize,
     count: usize,
@@ -105,10 +127,21 @@ impl Launch {
         let Some(target) = self.buffers.first() else {
             return;
         };
-        if behaviour == Behaviour::Copy {
-            let Some(source) = self.buffers.get(1) else {
-                return;
-            };
+        match behaviour {
+            Behaviour::Copy => self.copy(target),
+            Behaviour::Put | Behaviour::Take => self.pipe(target, behaviour),
+            Behaviour::QueueSizes => self.queue_sizes(target),
+            Behaviour::EnqueueAdd => {
+                if self.queues[0].is_some() {
+                    self.change(target, 2, Behaviour::Add);
+                }
+            }
+            Behaviour::Fill | Behaviour::Add | Behaviour::Iota => self.change(target, 1, behaviour),
+        }
+    }
+
+    fn copy(&self, target: &Memory) {
+        if let Some(source) = self.buffers.get(1) {
             let most = target.size.min(source.size);
             let (first, count) = self.within(most);
             // SAFETY: within both buffers, which the launch holds; they may be the same.
@@ -116,9 +149,40 @@ impl Launch {
                 let source = (source.address as *const u8).add(first);
                 ((target.address as *mut u8).add(first)).copy_from(source, count);
             }
-            return;
         }
-        let Some(Some(Value::Bytes(value))) = self.values.get(1) else {
+    }
+
+    /// Between a pipe and a buffer.
+    fn pipe(&self, pipe: &Memory, behaviour: Behaviour) {
+        let (Some(pipe), Some(buffer)) = (&pipe.pipe, self.buffers.get(1)) else {
+            return;
+        };
+        let (first, count) = self.within(buffer.size / 4);
+        for item in first..first + count {
+            let element = (buffer.address as *mut u32).wrapping_add(item);
+            if behaviour == Behaviour::Put {
+                // SAFETY: within the buffer, which the launch holds.
+                pipe.put(unsafe { element.read_unaligned() });
+            } else if let Some(number) = pipe.take() {
+                // SAFETY: as above.
+                unsafe { element.write_unaligned(number) };
+            }
+        }
+    }
+
+    fn queue_sizes(&self, target: &Memory) {
+        let size = |queue: &Option<Ref<Queue>>| queue.as_ref().and_then(|of| of.on_device);
+        let sizes = self.queues.iter().map(size).take(target.size / 4);
+        for (item, size) in sizes.enumerate() {
+            let element = (target.address as *mut u32).wrapping_add(item);
+            // SAFETY: within the buffer, which the launch holds.
+            unsafe { element.write_unaligned(size.unwrap_or(0)) };
+        }
+    }
+
+    /// Sets or changes each number of a buffer by the value of an argument.
+    fn change(&self, target: &Memory, argument: usize, behaviour: Behaviour) {
+        let Some(Some(Value::Bytes(value))) = self.values.get(argument) else {
             return;
         };
         let value = u32::from_ne_bytes(value[..4].try_into().unwrap_or_default());
@@ -135,6 +199,14 @@ impl Launch {
                 };
                 element.write_unaligned(new);
             }
+        }
+    }
+
+    /// How long what it enqueues on the device goes on behind it.
+    pub(crate) fn children_ns(&self) -> u64 {
+        match self.kernel.behaviour {
+            Some(Behaviour::EnqueueAdd) => CHILD_NS,
+            _ => 0,
         }
     }
 
@@ -258,6 +330,16 @@ fn buffers(values: &Values) -> ClResult<Box<[Ref<Memory>]>> {
     Ok(buffers.into_boxed_slice())
 }
 
+/// The device queue among a kernel's values, if there is one.
+fn device_queue(values: &Values) -> ClResult<Option<Ref<Queue>>> {
+    let queue = values.iter().flatten().find_map(|value| match value {
+        Value::Queue(queue) => Some(queue),
+        _ => None,
+    });
+    let held = queue.map(|queue| queue.upgrade().ok_or(Code(CL_INVALID_KERNEL_ARGS)));
+    held.transpose()
+}
+
 /// Checks the kernel, captures its arguments, and enqueues.
 ///
 /// # Safety
@@ -280,6 +362,10 @@ unsafe fn launch(
     ensure(built, CL_INVALID_PROGRAM_EXECUTABLE)?;
     let values = kernel.values.lock().clone();
     let buffers = buffers(&values)?;
+    let queues = [
+        device_queue(&values)?,
+        queue.context.device_queues.default_of(&queue.device),
+    ];
     // SAFETY: passed on.
     let range = unsafe { range(&enqueue, kernel, work_dim, offset, global, local) }?;
     ensure(local_memory(&values) <= LOCAL_MEMORY, CL_OUT_OF_RESOURCES)?;
@@ -295,6 +381,7 @@ unsafe fn launch(
             kernel: kernel.hold(),
             values,
             buffers,
+            queues,
             first: range.offset[0],
             count: range.global[0],
             rows: range.global[1],

@@ -3,8 +3,8 @@
 //!
 //! It is what the daemon loads in tests and for the command-rate benchmark. It has devices of any
 //! kind, real memory, queues, events and programs, with the error codes of a careful driver; it does
-//! not compute: kernels are found by [reading](source) the source, and but for [four](launch) they
-//! do nothing when launched. It has no SVM, pipes, sub-groups or sub-devices.
+//! not compute: kernels are found by [reading](source) the source, and but for [a few](launch) they
+//! do nothing when launched. It has no SVM or sub-devices.
 //!
 //! # Loading it
 //!
@@ -32,10 +32,12 @@
 //! platform = 0          # one platform for each number
 //! name = "Fake Device"
 //! kind = "gpu"          # "cpu", "accelerator"
-//! version = "3.0"       # "2.0", "1.2"
+//! version = "3.0"       # "2.2", "2.1", "2.0", "1.2"
 //! compiler = true       # and linker
 //! images = false        # of RGBA bytes; kernels do not touch them
 //! il = false            # takes SPIR-V
+//! pipes = false
+//! device_queues = 0     # of a context at most
 //! fp64 = true
 //! out_of_order = true
 //! unified_memory = false
@@ -106,6 +108,8 @@ mod map;
 mod meeting;
 mod memory;
 mod object;
+mod on_device;
+mod pipe;
 mod platform;
 mod program;
 mod program_build;

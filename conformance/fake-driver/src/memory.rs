@@ -16,6 +16,7 @@ use crate::error::{ClResult, ensure, fail};
 use crate::image::Image;
 use crate::map::Mapping;
 use crate::object::{Object, Ref, body};
+use crate::pipe::Pipe;
 use crate::{arg, log, tag};
 
 /// From this size on, memory is mapped: its pages are there when they are first used.
@@ -120,6 +121,7 @@ pub(crate) struct Memory {
     pub(crate) origin: usize,
     pub(crate) parent: Option<Ref<Memory>>,
     pub(crate) image: Option<Image>,
+    pub(crate) pipe: Option<Pipe>,
     /// As given with `CL_MEM_USE_HOST_PTR`.
     host_ptr: usize,
     properties: Vec<u64>,
@@ -150,12 +152,12 @@ impl Memory {
     }
 
     pub(crate) fn is_buffer(&self) -> bool {
-        self.image.is_none()
+        self.image.is_none() && self.pipe.is_none()
     }
 }
 
 impl Object<Memory> {
-    /// The buffer behind a handle; an image is none.
+    /// The buffer behind a handle; an image or a pipe is none.
     ///
     /// # Safety
     /// `handle` is the application's.
@@ -226,6 +228,7 @@ pub(crate) unsafe fn create(
         origin: 0,
         parent: None,
         image,
+        pipe: None,
         host_ptr: host.unwrap_or(0),
         properties,
         maps: Mutex::new(Vec::new()),
@@ -274,12 +277,41 @@ fn create_part(
         origin,
         parent: Some(parent.hold()),
         image: None,
+        pipe: None,
         host_ptr,
         properties: Vec::new(),
         maps: Mutex::new(Vec::new()),
         destructors: Mutex::new(Vec::new()),
         handle: Mutex::new(0),
         storage: parent.storage.clone(),
+    });
+    *memory.handle.lock() = memory.handle().addr();
+    Ok(memory.publish())
+}
+
+/// A pipe, whose packets are counted as memory.
+pub(crate) fn create_pipe(
+    context: &Object<Context>,
+    flags: cl_mem_flags,
+    pipe: Pipe,
+) -> ClResult<cl_mem> {
+    let size = pipe.size();
+    let storage = Storage::new(context, size, None)?;
+    let memory = Ref::new(Memory {
+        context: context.hold(),
+        flags,
+        size,
+        address: storage.address,
+        origin: 0,
+        parent: None,
+        image: None,
+        pipe: Some(pipe),
+        host_ptr: 0,
+        properties: Vec::new(),
+        maps: Mutex::new(Vec::new()),
+        destructors: Mutex::new(Vec::new()),
+        handle: Mutex::new(0),
+        storage: Some(storage),
     });
     *memory.handle.lock() = memory.handle().addr();
     Ok(memory.publish())
@@ -380,6 +412,11 @@ pub(crate) mod api {
             .image
             .as_ref()
             .map_or(CL_MEM_OBJECT_BUFFER, |image| image.kind);
+        let kind = if memory.pipe.is_some() {
+            CL_MEM_OBJECT_PIPE
+        } else {
+            kind
+        };
         let parent = memory.parent.as_ref();
         let answer = match name {
             CL_MEM_TYPE => Info::uint(kind),

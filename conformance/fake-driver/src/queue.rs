@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::error::{ClResult, ensure, fail};
 use crate::event::Event;
 use crate::object::{Object, Ref, body};
+use crate::on_device::{MAX_SIZE, PREFERRED_SIZE};
 use crate::{arg, engine, tag};
 
 /// The body of a queue.
@@ -24,6 +25,8 @@ pub(crate) struct Queue {
     properties: cl_command_queue_properties,
     /// As `clCreateCommandQueueWithProperties` was given them, with the closing 0; else empty.
     property_list: Vec<u64>,
+    /// `CL_QUEUE_SIZE` of one on the device, which no host enqueues into.
+    pub(crate) on_device: Option<cl_uint>,
     /// Commands that the engine has not taken yet.
     pub(crate) inbox: Mutex<Vec<Command>>,
     /// Commands that have not ended. Raised under the inbox's lock.
@@ -47,7 +50,20 @@ impl Queue {
     }
 }
 
-/// Makes a queue and shows it to the engine.
+impl Object<Queue> {
+    /// The queue behind a handle; one on the device is none of the host.
+    ///
+    /// # Safety
+    /// `handle` is the application's.
+    pub(crate) unsafe fn borrow_host<'a>(handle: cl_command_queue) -> ClResult<&'a Self> {
+        // SAFETY: passed on.
+        let queue = unsafe { Self::borrow(handle) }?;
+        ensure(queue.on_device.is_none(), CL_INVALID_COMMAND_QUEUE)?;
+        Ok(queue)
+    }
+}
+
+/// Makes a queue and shows it to the engine; on the device if it has a size.
 ///
 /// # Safety
 /// The handles are the application's.
@@ -56,6 +72,7 @@ unsafe fn create(
     device: cl_device_id,
     properties: cl_command_queue_properties,
     property_list: Vec<u64>,
+    size: Option<cl_uint>,
 ) -> ClResult<cl_command_queue> {
     // SAFETY: the application's handle.
     let context = unsafe { Object::<Context>::borrow(context) }?;
@@ -67,9 +84,29 @@ unsafe fn create(
         | CL_QUEUE_ON_DEVICE
         | CL_QUEUE_ON_DEVICE_DEFAULT;
     ensure(properties & !known == 0, CL_INVALID_VALUE)?;
-    let offered = device.queue_properties();
+    let on_device = properties & CL_QUEUE_ON_DEVICE != 0;
+    let offered = if on_device {
+        ensure(
+            properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
+            CL_INVALID_VALUE,
+        )?;
+        device.on_device_properties() | CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT
+    } else {
+        device.queue_properties()
+    };
     ensure(properties & !offered == 0, CL_INVALID_QUEUE_PROPERTIES)?;
+    let fits = size.is_none_or(|size| on_device && size <= MAX_SIZE);
+    ensure(fits, CL_INVALID_QUEUE_PROPERTIES)?;
+    let is_default = properties & CL_QUEUE_ON_DEVICE_DEFAULT != 0;
+    if is_default && let Some(there) = context.device_queues.default_of(device) {
+        there.retain();
+        return Ok(there.handle());
+    }
+    if on_device {
+        context.device_queues.ensure_room(device)?;
+    }
     let queue = Ref::new(Queue {
+        on_device: on_device.then(|| size.unwrap_or(PREFERRED_SIZE)),
         context: context.hold(),
         device: device.hold(),
         properties,
@@ -78,6 +115,13 @@ unsafe fn create(
         open: AtomicUsize::new(0),
     });
     let handle = queue.share();
+    if on_device {
+        context.device_queues.add(&queue);
+        if is_default {
+            context.device_queues.set_default(&queue);
+        }
+        return Ok(handle);
+    }
     engine::adopt(queue);
     Ok(handle)
 }
@@ -120,7 +164,7 @@ pub(crate) mod api {
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_command_queue> {
         // SAFETY: passed on.
-        unsafe { create(context, device, properties, Vec::new()) }
+        unsafe { create(context, device, properties, Vec::new(), None) }
     }
 
     pub(crate) unsafe fn clCreateCommandQueueWithProperties(
@@ -133,12 +177,11 @@ pub(crate) mod api {
         let list = unsafe { arg::properties(properties) };
         // SAFETY: the application's handle.
         let own = unsafe { Object::<Device>::borrow(device) }?;
-        let mut flags = 0;
+        let (mut flags, mut queue_size) = (0, None);
         for pair in list.chunks_exact(2) {
             match u32::try_from(pair[0]) {
                 Ok(CL_QUEUE_PROPERTIES) => flags = pair[1],
-                // There are no queues on the device, so no size of one.
-                Ok(CL_QUEUE_SIZE) => return fail(CL_INVALID_QUEUE_PROPERTIES),
+                Ok(CL_QUEUE_SIZE) => queue_size = Some(pair[1] as cl_uint),
                 Ok(name)
                     if u64::from(name) == CL_QUEUE_PRIORITY_KHR
                         && own.has_extension("cl_khr_priority_hints") => {}
@@ -146,7 +189,7 @@ pub(crate) mod api {
             }
         }
         // SAFETY: passed on.
-        unsafe { create(context, device, flags, list) }
+        unsafe { create(context, device, flags, list, queue_size) }
     }
 
     pub(crate) unsafe fn clSetCommandQueueProperty(
@@ -163,13 +206,23 @@ pub(crate) mod api {
     pub(crate) unsafe fn clSetDefaultDeviceCommandQueue(
         context: cl_context,
         device: cl_device_id,
-        _queue: cl_command_queue,
+        queue: cl_command_queue,
     ) -> ClResult {
         // SAFETY: the application's handle.
-        unsafe { Object::<Context>::borrow(context) }?;
+        let context = unsafe { Object::<Context>::borrow(context) }?;
         // SAFETY: the application's handle.
-        unsafe { Object::<Device>::borrow(device) }?;
-        fail(CL_INVALID_OPERATION)
+        let device = unsafe { Object::<Device>::borrow(device) }?;
+        ensure(context.has(device), CL_INVALID_DEVICE)?;
+        let able = device.settings.device_queues > 0 && device.at_least(2, 1);
+        ensure(able, CL_INVALID_OPERATION)?;
+        // SAFETY: the application's handle.
+        let queue = unsafe { Object::<Queue>::borrow(queue) }?;
+        let own = queue.on_device.is_some()
+            && queue.device.handle() == device.handle()
+            && queue.context.handle() == context.handle();
+        ensure(own, CL_INVALID_COMMAND_QUEUE)?;
+        context.device_queues.set_default(queue);
+        Ok(())
     }
 
     pub(crate) unsafe fn clRetainCommandQueue(queue: cl_command_queue) -> ClResult {
@@ -198,8 +251,14 @@ pub(crate) mod api {
             CL_QUEUE_REFERENCE_COUNT => Info::uint(queue.references()),
             CL_QUEUE_PROPERTIES => Info::ulong(queue.properties),
             CL_QUEUE_PROPERTIES_ARRAY => Info::ulongs(&queue.property_list),
-            CL_QUEUE_DEVICE_DEFAULT => Info::handle(std::ptr::null_mut()),
-            CL_QUEUE_SIZE => return fail(CL_INVALID_COMMAND_QUEUE),
+            CL_QUEUE_DEVICE_DEFAULT => {
+                let context = &queue.context;
+                Info::handle(context.device_queues.default_handle(&queue.device))
+            }
+            CL_QUEUE_SIZE => match queue.on_device {
+                Some(size) => Info::uint(size),
+                None => return fail(CL_INVALID_COMMAND_QUEUE),
+            },
             _ => return fail(CL_INVALID_VALUE),
         };
         // SAFETY: the application's memory.
@@ -208,7 +267,7 @@ pub(crate) mod api {
 
     pub(crate) unsafe fn clFlush(queue: cl_command_queue) -> ClResult {
         // SAFETY: the application's handle.
-        unsafe { Object::<Queue>::borrow(queue) }?;
+        unsafe { Object::<Queue>::borrow_host(queue) }?;
         engine::ring();
         Ok(())
     }

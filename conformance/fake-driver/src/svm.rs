@@ -1,4 +1,4 @@
-//! Shared virtual memory, pipes: what the driver does not have.
+//! Shared virtual memory: what the driver does not have.
 //!
 //! Invariant: every function here answers as OpenCL 3.0 (appendix on optional features) says for a
 //! device without the feature.
@@ -7,10 +7,8 @@ use std::ffi::c_void;
 
 use cl_headers::types::*;
 
-use crate::context::Context;
 use crate::error::{ClResult, fail};
 use crate::kernel::Kernel;
-use crate::memory::Memory;
 use crate::object::Object;
 use crate::queue::Queue;
 
@@ -140,31 +138,5 @@ pub(crate) mod api {
         // SAFETY: the application's handle.
         unsafe { Object::<Kernel>::borrow(kernel) }?;
         fail(CL_INVALID_OPERATION)
-    }
-
-    pub(crate) unsafe fn clCreatePipe(
-        context: cl_context,
-        _flags: cl_mem_flags,
-        _packet_size: cl_uint,
-        _max_packets: cl_uint,
-        _properties: *const cl_pipe_properties,
-        _errcode_ret: *mut cl_int,
-    ) -> ClResult<cl_mem> {
-        // SAFETY: the application's handle.
-        unsafe { Object::<Context>::borrow(context) }?;
-        fail(CL_INVALID_OPERATION)
-    }
-
-    pub(crate) unsafe fn clGetPipeInfo(
-        pipe: cl_mem,
-        _name: cl_pipe_info,
-        _size: size_t,
-        _value: *mut c_void,
-        _size_ret: *mut size_t,
-    ) -> ClResult {
-        // SAFETY: the application's handle.
-        unsafe { Object::<Memory>::borrow(pipe) }?;
-        // A live object, but no pipe.
-        fail(CL_INVALID_MEM_OBJECT)
     }
 }

@@ -62,7 +62,12 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
     ("clCreateCommandQueueWithProperties", QUEUE),
     (
         "clSetDefaultDeviceCommandQueue",
-        &["INVALID_CONTEXT", "INVALID_DEVICE", "INVALID_OPERATION"],
+        &[
+            "INVALID_CONTEXT",
+            "INVALID_DEVICE",
+            "INVALID_OPERATION",
+            "INVALID_COMMAND_QUEUE",
+        ],
     ),
     ("clRetainCommandQueue", &["INVALID_COMMAND_QUEUE"]),
     ("clReleaseCommandQueue", &["INVALID_COMMAND_QUEUE"]),
@@ -296,6 +301,7 @@ pub(super) const ERRORS: &[(&str, &[&str])] = &[
             "INVALID_ARG_VALUE",
             "INVALID_MEM_OBJECT",
             "INVALID_SAMPLER",
+            "INVALID_DEVICE_QUEUE",
             "INVALID_ARG_SIZE",
         ],
     ),

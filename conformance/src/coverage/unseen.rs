@@ -77,6 +77,20 @@ pub(super) const REASONS: &[(&str, &str, &str)] = &[
     ("clGetKernelSubGroupInfoKHR", "SUCCESS", SUB_GROUPS),
     ("cl_wwu_server", "SUCCESS", SERVERS),
     ("cl_khr_command_buffer", "SUCCESS", COMMAND_BUFFERS),
+    ("clCreatePipe", "SUCCESS", PIPES),
+    ("clCreatePipe", "INVALID_VALUE", PIPES),
+    ("clCreatePipe", "INVALID_PIPE_SIZE", PIPES),
+    ("clGetPipeInfo", "SUCCESS", PIPES),
+    ("clGetPipeInfo", "INVALID_VALUE", PIPES),
+    ("clSetDefaultDeviceCommandQueue", "SUCCESS", DEVICE_QUEUES),
+    (
+        "clSetDefaultDeviceCommandQueue",
+        "INVALID_COMMAND_QUEUE",
+        DEVICE_QUEUES,
+    ),
+    ("clSetKernelArg", "INVALID_DEVICE_QUEUE", DEVICE_QUEUES),
+    ("clSetProgramReleaseCallback", "SUCCESS", DESTRUCTORS),
+    ("clSetProgramReleaseCallback", "INVALID_VALUE", DESTRUCTORS),
 ];
 
 const NO_IMAGES: &str = "of contexts without images: the fake driver's, in the library's own tests";
@@ -86,6 +100,10 @@ const IL: &str = "of devices that take an intermediate language, which PoCL's do
 const SUB_GROUPS: &str =
     "of devices with sub-groups, which PoCL's has not: the library's own test program_il";
 const COMMAND_BUFFERS: &str = "Causeway's own, of a newer version than PoCL's: the library's own tests command_buffers and command_buffer_errors";
+const PIPES: &str = "of devices with pipes: the fake driver's, in the library's own test pipes; the case on_device where they are";
+const DEVICE_QUEUES: &str = "of devices with queues on them: the library's own test device_queues; the case on_device where they are";
+const DESTRUCTORS: &str =
+    "of devices of OpenCL 2.2: the fake driver's, in the library's own test release_callback";
 const SERVERS: &str = "no native driver has it: the library's own test server_connection";
 
 /// Why no case sees the code.

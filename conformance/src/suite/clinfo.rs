@@ -93,7 +93,7 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         "CL_DEVICE_OPENCL_C_FEATURES",
         "OpenCL C features",
         FewerWords,
-        "no pipes, no device queues",
+        "none of images on a device that tells no format of them",
     ),
     (
         "CL_DEVICE_SVM_CAPABILITIES",
@@ -124,18 +124,6 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         "mutable dispatch",
         Anything,
         "the extension is ours, whatever the node's is",
-    ),
-    (
-        "CL_DEVICE_PIPE*",
-        "Pipe",
-        Anything,
-        "pipes are not forwarded",
-    ),
-    (
-        "CL_DEVICE_MAX_PIPE_ARGS",
-        "pipe args",
-        Anything,
-        "pipes are not forwarded",
     ),
     (
         "CL_DEVICE_SPIR_VERSIONS",
@@ -178,24 +166,6 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         "Integrated memory",
         Anything,
         "not this host's memory",
-    ),
-    (
-        "CL_DEVICE_QUEUE_ON_DEVICE*",
-        "Queue properties (on device)",
-        Anything,
-        "no device queues",
-    ),
-    (
-        "CL_DEVICE_MAX_ON_DEVICE*",
-        "on device",
-        Anything,
-        "no device queues",
-    ),
-    (
-        "CL_DEVICE_DEVICE_ENQUEUE*",
-        "Device enqueue",
-        Anything,
-        "no device queues",
     ),
 ];
 

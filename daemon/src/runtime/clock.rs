@@ -142,6 +142,7 @@ impl DeviceClock {
             submitted: offset.apply(times.submitted),
             started: offset.apply(times.started),
             ended,
+            completed: offset.apply(times.completed),
         }
     }
 }

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, CL_EVENT_COMMAND_QUEUE,
-    CL_PROFILING_COMMAND_END, CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START,
-    CL_PROFILING_COMMAND_SUBMIT, cl_event,
+    CL_PROFILING_COMMAND_COMPLETE, CL_PROFILING_COMMAND_END, CL_PROFILING_COMMAND_QUEUED,
+    CL_PROFILING_COMMAND_START, CL_PROFILING_COMMAND_SUBMIT, cl_event,
 };
 use parking_lot::Mutex;
 
@@ -41,6 +41,8 @@ pub(super) struct Home {
     pub(super) watched: Option<QueueKey>,
     /// The device's clock.
     pub(super) clock: &'static DeviceClock,
+    /// Whether kernels enqueue there, and end before what they have enqueued.
+    pub(super) enqueues: bool,
 }
 
 // SAFETY: OpenCL events may be used from any thread; the rest is Send and Sync by itself.
@@ -59,6 +61,8 @@ pub struct Times {
     pub started: u64,
     /// `CL_PROFILING_COMMAND_END`.
     pub ended: u64,
+    /// `CL_PROFILING_COMMAND_COMPLETE`.
+    pub completed: u64,
 }
 
 impl Times {
@@ -70,6 +74,7 @@ impl Times {
             submitted: self.submitted.min(other.submitted),
             started: self.started.min(other.started),
             ended: self.ended.max(other.ended),
+            completed: self.completed.max(other.completed),
         }
     }
 }
@@ -163,11 +168,17 @@ impl Event {
             })?;
             Ok(value)
         };
+        let ended = ask(CL_PROFILING_COMMAND_END).ok()?;
         Some(Times {
             queued: ask(CL_PROFILING_COMMAND_QUEUED).ok()?,
             submitted: ask(CL_PROFILING_COMMAND_SUBMIT).ok()?,
             started: ask(CL_PROFILING_COMMAND_START).ok()?,
-            ended: ask(CL_PROFILING_COMMAND_END).ok()?,
+            ended,
+            // Elsewhere it is the end, and drivers of OpenCL 1.2 do not know it.
+            completed: match self.home.enqueues {
+                true => ask(CL_PROFILING_COMMAND_COMPLETE).unwrap_or(ended),
+                false => ended,
+            },
         })
     }
 

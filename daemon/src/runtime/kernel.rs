@@ -3,15 +3,16 @@
 //! `clSetKernelArg` is the one call that OpenCL does not make thread-safe, so everything that sets or
 //! launches takes the kernel exclusively.
 
+use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_KERNEL_ATTRIBUTES, CL_KERNEL_FUNCTION_NAME, CL_KERNEL_NUM_ARGS, cl_kernel, cl_mem,
-    cl_sampler,
 };
 
 use super::buffer::Buffer;
+use super::device_queue::DeviceQueue;
 use super::info;
 use super::library::{check, cl};
 use super::node::Device;
@@ -119,13 +120,26 @@ impl Kernel {
     /// # Errors
     /// What the driver says.
     pub fn set_sampler(&mut self, index: u32, sampler: &Sampler) -> Result<(), Status> {
-        let value = (&raw const sampler.raw).cast();
+        self.set_handle(index, &sampler.raw)
+    }
+
+    /// Sets a device queue.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_device_queue(&mut self, index: u32, queue: &DeviceQueue) -> Result<(), Status> {
+        self.set_handle(index, &queue.raw)
+    }
+
+    // A place that holds a handle.
+    fn set_handle(&mut self, index: u32, raw: &*mut c_void) -> Result<(), Status> {
+        let value = std::ptr::from_ref(raw).cast();
         // SAFETY: the driver reads one handle.
         check(unsafe {
             cl!(clSetKernelArg(
                 self.raw,
                 index,
-                size_of::<cl_sampler>(),
+                size_of::<*mut c_void>(),
                 value
             ))
         })

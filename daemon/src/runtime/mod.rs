@@ -1,8 +1,8 @@
 //! The node's own OpenCL, as safe objects. The only module that knows the C library.
 //!
 //! - [`node`]: platforms and root devices, in the order that names them on the wire; [`sub_device`]: parts of these;
-//! - [`context`], [`queue`], [`buffer`], [`image`], [`sampler`], [`program`], [`kernel`], [`event`]: OpenCL's objects, each
-//!   owning one native reference that its drop releases;
+//! - [`context`], [`queue`], [`device_queue`], [`buffer`], [`image`], [`sampler`], [`program`], [`kernel`], [`event`]:
+//!   OpenCL's objects, each owning one native reference that its drop releases; pipes are among the buffers;
 //! - [`host`], [`pinned`], [`block`]: host memory that the driver reads or writes behind our back;
 //! - [`clock`]: the node's host clock, and each device's by it;
 //! - [`probe`](mod@probe): the inventory; [`stdout`]: where kernels' `printf` goes;
@@ -17,6 +17,7 @@ pub mod block;
 pub mod buffer;
 pub mod clock;
 pub mod context;
+pub mod device_queue;
 mod driver_files;
 pub mod event;
 pub mod host;
@@ -27,6 +28,7 @@ pub mod kernel;
 mod library;
 pub mod node;
 pub mod pinned;
+mod pipe;
 pub mod probe;
 pub mod program;
 pub mod queue;

@@ -11,9 +11,9 @@ use std::ptr::{null, null_mut};
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::status::Status;
 use opencl_sys::{
-    CL_DEVICE_HOST_UNIFIED_MEMORY, CL_DEVICE_PLATFORM, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ALL,
-    CL_DEVICE_TYPE_CPU, CL_DEVICE_VENDOR_ID, CL_DEVICE_VERSION, CL_PLATFORM_NAME, cl_device_id,
-    cl_platform_id,
+    CL_DEVICE_HOST_UNIFIED_MEMORY, CL_DEVICE_PLATFORM, CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES,
+    CL_DEVICE_TYPE, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_VENDOR_ID, CL_DEVICE_VERSION,
+    CL_PLATFORM_NAME, cl_device_id, cl_platform_id,
 };
 
 use super::clock::DeviceClock;
@@ -55,6 +55,7 @@ pub struct Device {
     direct_memory: bool,
     modern: bool,
     timers: bool,
+    enqueues: bool,
     late_callbacks: bool,
     clock: &'static DeviceClock,
 }
@@ -239,6 +240,7 @@ impl Device {
             direct_memory: false,
             modern: false,
             timers: false,
+            enqueues: false,
             late_callbacks: false,
             // As long-lived as the device itself.
             clock: Box::leak(Box::default()),
@@ -247,6 +249,7 @@ impl Device {
         let cpu = number(CL_DEVICE_TYPE).is_some_and(|t| t & CL_DEVICE_TYPE_CPU != 0);
         let unified = number(CL_DEVICE_HOST_UNIFIED_MEMORY) == Some(1);
         let nvidia = number(CL_DEVICE_VENDOR_ID) == Some(NVIDIA);
+        let on_device = number(CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES);
         let version = device
             .info(CL_DEVICE_VERSION)
             .map(info::text)
@@ -256,6 +259,7 @@ impl Device {
         // "OpenCL 1.2 …": two numbers after the first blank.
         device.modern = version.get(7..8).is_some_and(|major| major >= "2");
         device.timers = version.get(7..10).is_some_and(|version| version >= "2.1");
+        device.enqueues = on_device.is_some_and(|properties| properties != 0);
         device
     }
 
@@ -273,6 +277,11 @@ impl Device {
     /// Whether its driver's callbacks come so late that we look for the ends of commands ourselves.
     pub(super) fn calls_back_late(&self) -> bool {
         self.late_callbacks
+    }
+
+    /// Whether kernels can enqueue there.
+    pub(super) fn enqueues(&self) -> bool {
+        self.enqueues
     }
 
     /// Whether it knows `clCreateCommandQueueWithProperties` (OpenCL 2.0).

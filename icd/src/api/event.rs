@@ -119,8 +119,9 @@ entry_points! {
             CL_PROFILING_COMMAND_QUEUED => 0,
             CL_PROFILING_COMMAND_SUBMIT => 1,
             CL_PROFILING_COMMAND_START => 2,
-            // Without device queues a command has no children to wait for.
-            CL_PROFILING_COMMAND_END | CL_PROFILING_COMMAND_COMPLETE => 3,
+            CL_PROFILING_COMMAND_END => 3,
+            // With what it has enqueued on its device.
+            CL_PROFILING_COMMAND_COMPLETE => 4,
             _ => return fail(CL_INVALID_VALUE),
         };
         match stub.times() {

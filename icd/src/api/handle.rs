@@ -29,8 +29,8 @@ use rustc_hash::FxHasher;
 
 use crate::error::{ClResult, fail};
 use crate::stub::{
-    Binding, Buffer, CommandBuffer, Context, Device, Event, Kernel, MutableCommand, Platform,
-    Program, Queue, Sampler, Semaphore, Server,
+    Binding, Buffer, CommandBuffer, Context, Device, DeviceQueue, Event, Kernel, MutableCommand,
+    Platform, Program, Queue, Sampler, Semaphore, Server,
 };
 
 /// Which OpenCL object a handle stands for.
@@ -40,6 +40,7 @@ pub(crate) enum Kind {
     Device,
     Context,
     Queue,
+    DeviceQueue,
     Memory,
     Program,
     Kernel,
@@ -99,6 +100,7 @@ objects! {
     Device: Device, cl_device_id, CL_INVALID_DEVICE, |_| true;
     Context: Context, cl_context, CL_INVALID_CONTEXT, |_| true;
     Queue: Queue, cl_command_queue, CL_INVALID_COMMAND_QUEUE, |_| true;
+    DeviceQueue: DeviceQueue, cl_command_queue, CL_INVALID_COMMAND_QUEUE, |_| false;
     Buffer: Memory, cl_mem, CL_INVALID_MEM_OBJECT, Buffer::has_parts;
     Program: Program, cl_program, CL_INVALID_PROGRAM, |_| true;
     Kernel: Kernel, cl_kernel, CL_INVALID_KERNEL, Kernel::is_recorded;

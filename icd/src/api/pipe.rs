@@ -1,20 +1,63 @@
-//! Pipes: an absent optional feature of OpenCL 3.0 (`CL_DEVICE_PIPE_SUPPORT` is false).
+//! Pipes: creation and `clGetPipeInfo`. All else is as of other memory objects.
 
 use cl_headers::types::*;
 
 use super::entry::entry_points;
 use super::handle;
-use crate::error::fail;
-use crate::stub::{Buffer, Context};
+use super::info::Info;
+use super::memory::Noun;
+use crate::error::{ClResult, fail, require};
+use crate::stub::pipe::has_pipes;
+use crate::stub::{Buffer, Context, Pipe};
+
+/// "CL_INVALID_PIPE_SIZE if pipe_packet_size is 0 or the pipe_packet_size exceeds CL_DEVICE_PIPE_MAX_PACKET_SIZE value
+/// for all devices in context or if pipe_max_packets is 0."
+fn check_size(context: &Context, packet_size: cl_uint, max_packets: cl_uint) -> ClResult {
+    let devices = context.devices().iter();
+    let largest = devices.map(|device| device.number(CL_DEVICE_PIPE_MAX_PACKET_SIZE));
+    let fits = u64::from(packet_size) <= largest.max().unwrap_or(0);
+    require(
+        packet_size > 0 && fits && max_packets > 0,
+        CL_INVALID_PIPE_SIZE,
+    )
+}
 
 entry_points! {
-    fn clCreatePipe(context: cl_context, _flags: cl_mem_flags, _pipe_packet_size: cl_uint, _pipe_max_packets: cl_uint, _properties: *const cl_pipe_properties; errcode_ret) -> cl_mem {
-        handle::resolve::<Context>(context)?;
-        fail(CL_INVALID_OPERATION)
+    fn clCreatePipe(
+        context: cl_context, flags: cl_mem_flags, pipe_packet_size: cl_uint, pipe_max_packets: cl_uint,
+        properties: *const cl_pipe_properties; errcode_ret
+    ) -> cl_mem {
+        let context = handle::resolve::<Context>(context)?;
+        // "CL_INVALID_OPERATION if no devices in context support pipes."
+        let pipes = context.devices().iter().any(|device| has_pipes(device));
+        require(pipes, CL_INVALID_OPERATION)?;
+        // "Only CL_MEM_READ_WRITE and CL_MEM_HOST_NO_ACCESS can be specified […]. If the value specified for flags is
+        // 0, the default is used which is CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS."
+        let default = CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS;
+        require(flags & !default == 0, CL_INVALID_VALUE)?;
+        // "CL_INVALID_VALUE if properties is not NULL."
+        require(properties.is_null(), CL_INVALID_VALUE)?;
+        check_size(&context, pipe_packet_size, pipe_max_packets)?;
+        let flags = if flags == 0 { default } else { flags };
+        let pipe = Pipe::new(pipe_packet_size, pipe_max_packets);
+        Ok(handle::publish(Buffer::of_pipe(context, flags, pipe)?))
     }
 
-    fn clGetPipeInfo(pipe: cl_mem, _param_name: cl_pipe_info, _param_value_size: size_t, _param_value: *mut c_void, _param_value_size_ret: *mut size_t) {
-        handle::resolve::<Buffer>(pipe)?;
-        fail(CL_INVALID_MEM_OBJECT)
+    fn clGetPipeInfo(
+        pipe: cl_mem, param_name: cl_pipe_info, param_value_size: size_t, param_value: *mut c_void,
+        param_value_size_ret: *mut size_t,
+    ) {
+        let memory = Noun::Pipe.resolve(pipe)?;
+        let Some(pipe) = memory.pipe() else { return fail(CL_INVALID_MEM_OBJECT) };
+        // SAFETY: the specification's contract of the three arguments.
+        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        match param_name {
+            CL_PIPE_PACKET_SIZE => info.give(pipe.packet_size()),
+            CL_PIPE_MAX_PACKETS => info.give(pipe.max_packets()),
+            // There are none yet, so NULL was given.
+            CL_PIPE_PROPERTIES => info.give_slice::<cl_pipe_properties>(&[]),
+            _ => fail(CL_INVALID_VALUE),
+        }
+        .map(drop)
     }
 }

@@ -8,20 +8,63 @@ use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Context, Device, Queue, timer};
+use crate::stub::device_queue::{DeviceQueueSpec, has_replaceable_default, properties_on};
+use crate::stub::{Context, Device, DeviceQueue, Queue, timer};
+
+/// What a property list asks for.
+#[derive(Default)]
+struct Wanted {
+    /// The bits of `CL_QUEUE_PROPERTIES`.
+    bits: cl_command_queue_properties,
+    /// `CL_QUEUE_SIZE`, if it is in the list.
+    size: Option<u32>,
+    /// The list with its 0; empty for none.
+    list: Vec<u64>,
+}
 
 fn create(
     context: cl_context,
     device: cl_device_id,
-    list: impl FnOnce(&Device) -> ClResult<(cl_command_queue_properties, Vec<u64>)>,
+    wanted: impl FnOnce(&Device) -> ClResult<Wanted>,
 ) -> ClResult<cl_command_queue> {
     let context = handle::resolve::<Context>(context)?;
     let device = handle::resolve::<Device>(device)?;
     require(context.has_device(&device), CL_INVALID_DEVICE)?;
-    let (properties, list) = list(&device)?;
-    let queue = Queue::new(context, device, properties, list)?;
+    let wanted = wanted(&device)?;
+    if wanted.bits & CL_QUEUE_ON_DEVICE != 0 {
+        return create_on_device(context, device, wanted);
+    }
+    let queue = Queue::new(context, device, wanted.bits, wanted.list)?;
     timer::prepare(&queue);
     Ok(handle::publish(queue))
+}
+
+/// "If a default device queue has already been created [… the call] will return the default device queue that has
+/// already been created and increment its retain count by 1."
+fn create_on_device(
+    context: Arc<Context>,
+    device: Arc<Device>,
+    wanted: Wanted,
+) -> ClResult<cl_command_queue> {
+    if wanted.bits & CL_QUEUE_ON_DEVICE_DEFAULT != 0
+        && let Some(there) = default_queue(&context, &device)
+        && handle::retain::<DeviceQueue>(there).is_ok()
+    {
+        return Ok(there);
+    }
+    let spec = DeviceQueueSpec {
+        properties: wanted.bits,
+        property_list: wanted.list,
+        size: wanted.size,
+    };
+    Ok(handle::publish(DeviceQueue::new(context, device, spec)?))
+}
+
+/// The handle of a device's default queue, as long as the application holds that.
+fn default_queue(context: &Context, device: &Arc<Device>) -> Option<cl_command_queue> {
+    let raw = handle::raw_of(&DeviceQueue::default_of(context, device)?);
+    // A kernel's argument may still keep it.
+    handle::resolve::<DeviceQueue>(raw).is_ok().then_some(raw)
 }
 
 /// The bits of `CL_QUEUE_PROPERTIES`: unknown ones are wrong, known ones must be the device's.
@@ -37,10 +80,29 @@ fn check_bits(device: &Device, bits: cl_command_queue_properties) -> ClResult {
     let in_order_on_device =
         bits & CL_QUEUE_ON_DEVICE != 0 && bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0;
     require(!in_order_on_device, CL_INVALID_VALUE)?;
-    // Queues on the device are not offered.
-    require(bits & on_device == 0, CL_INVALID_QUEUE_PROPERTIES)?;
-    let offered = device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
-    require(bits & !offered == 0, CL_INVALID_QUEUE_PROPERTIES)
+    if bits & CL_QUEUE_ON_DEVICE == 0 {
+        let offered = device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
+        return require(bits & !offered == 0, CL_INVALID_QUEUE_PROPERTIES);
+    }
+    // No bits where there are no device queues; elsewhere out of order is among them.
+    let offered = properties_on(device);
+    require(
+        bits & !(offered | on_device) == 0,
+        CL_INVALID_QUEUE_PROPERTIES,
+    )
+}
+
+/// "[CL_QUEUE_SIZE] can only be specified if CL_QUEUE_ON_DEVICE is set in CL_QUEUE_PROPERTIES. This must be a value ≤
+/// CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE."
+fn check_size(device: &Device, wanted: &Wanted) -> ClResult {
+    let Some(size) = wanted.size else {
+        return Ok(());
+    };
+    let most = device.number(CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE);
+    require(
+        wanted.bits & CL_QUEUE_ON_DEVICE != 0 && u64::from(size) <= most,
+        CL_INVALID_QUEUE_PROPERTIES,
+    )
 }
 
 /// Whether a property is a hint that the device takes.
@@ -54,28 +116,26 @@ fn is_hint(device: &Device, name: u32) -> bool {
 }
 
 /// Reads the property list of `clCreateCommandQueueWithProperties`.
-fn read_list(
-    device: &Device,
-    properties: *const cl_queue_properties,
-) -> ClResult<(cl_command_queue_properties, Vec<u64>)> {
-    let (mut bits, mut all) = (0, Vec::new());
+fn read_list(device: &Device, properties: *const cl_queue_properties) -> ClResult<Wanted> {
+    let mut wanted = Wanted::default();
     if properties.is_null() {
-        return Ok((bits, all));
+        return Ok(wanted);
     }
+    let all = &mut wanted.list;
     loop {
         // SAFETY: the list ends with a 0 name, and everything before it has been read as pairs.
         let name = unsafe { properties.add(all.len()).read() };
         if name == 0 {
             all.push(0);
-            check_bits(device, bits)?;
-            return Ok((bits, all));
+            check_bits(device, wanted.bits)?;
+            check_size(device, &wanted)?;
+            return Ok(wanted);
         }
         // SAFETY: a name that is not 0 is followed by its value.
         let value = unsafe { properties.add(all.len() + 1).read() };
         match u32::try_from(name) {
-            Ok(CL_QUEUE_PROPERTIES) => bits = value,
-            // Of device queues only, which are not offered.
-            Ok(CL_QUEUE_SIZE) => return fail(CL_INVALID_QUEUE_PROPERTIES),
+            Ok(CL_QUEUE_PROPERTIES) => wanted.bits = value,
+            Ok(CL_QUEUE_SIZE) => wanted.size = Some(u32::try_from(value).unwrap_or(u32::MAX)),
             Ok(hint) if is_hint(device, hint) => {
                 // One of high, medium, low.
                 require(matches!(value, 1 | 2 | 4), CL_INVALID_VALUE)?;
@@ -94,7 +154,7 @@ entry_points! {
             let host = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
             require(properties & !host == 0, CL_INVALID_VALUE)?;
             check_bits(device, properties)?;
-            Ok((properties, Vec::new()))
+            Ok(Wanted { bits: properties, ..Wanted::default() })
         })
     }
 
@@ -109,7 +169,9 @@ entry_points! {
         _old_properties: *mut cl_command_queue_properties,
     ) {
         // Deprecated by 1.1; drivers of 1.1 and later may refuse to change a queue.
-        handle::resolve::<Queue>(command_queue)?;
+        if handle::resolve::<DeviceQueue>(command_queue).is_err() {
+            handle::resolve::<Queue>(command_queue)?;
+        }
         fail(CL_INVALID_OPERATION)
     }
 
@@ -119,17 +181,24 @@ entry_points! {
         let context = handle::resolve::<Context>(context)?;
         let device = handle::resolve::<Device>(device)?;
         require(context.has_device(&device), CL_INVALID_DEVICE)?;
-        let _ = command_queue;
-        // No device offers on-device queues.
-        fail(CL_INVALID_OPERATION)
+        // "CL_INVALID_OPERATION if device does not support a replaceable default on-device queue."
+        require(has_replaceable_default(&device), CL_INVALID_OPERATION)?;
+        // "CL_INVALID_COMMAND_QUEUE if command_queue is not a valid command-queue for device."
+        let queue = handle::resolve::<DeviceQueue>(command_queue)?;
+        let own = Arc::ptr_eq(queue.context(), &context) && Arc::ptr_eq(queue.device(), &device);
+        require(own, CL_INVALID_COMMAND_QUEUE)?;
+        queue.make_default()
     }
 
     fn clRetainCommandQueue(command_queue: cl_command_queue) {
         handle::retain::<Queue>(command_queue)
+            .or_else(|_| handle::retain::<DeviceQueue>(command_queue))
     }
 
     fn clReleaseCommandQueue(command_queue: cl_command_queue) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
+        let Ok(queue) = handle::resolve::<Queue>(command_queue) else {
+            return handle::release::<DeviceQueue>(command_queue);
+        };
         handle::release::<Queue>(command_queue)?;
         // An implicit flush; a lost session has nothing to flush.
         let _ = queue.flush();
@@ -140,9 +209,12 @@ entry_points! {
         command_queue: cl_command_queue, param_name: cl_command_queue_info, param_value_size: size_t,
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
         // SAFETY: the specification's contract of the three arguments.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+        if let Ok(queue) = handle::resolve::<DeviceQueue>(command_queue) {
+            return answer_on_device(command_queue, &queue, param_name, info).map(drop);
+        }
+        let queue = handle::resolve::<Queue>(command_queue)?;
         answer(command_queue, &queue, param_name, info).map(drop)
     }
 
@@ -169,7 +241,31 @@ fn answer(
         CL_QUEUE_PROPERTIES_ARRAY => info.give_slice(queue.property_list()),
         // A host queue has no size.
         CL_QUEUE_SIZE => fail(CL_INVALID_COMMAND_QUEUE),
-        CL_QUEUE_DEVICE_DEFAULT => info.give(std::ptr::null_mut::<c_void>()),
+        CL_QUEUE_DEVICE_DEFAULT => {
+            let default = default_queue(queue.context(), queue.device());
+            info.give(default.unwrap_or(std::ptr::null_mut()))
+        }
+        _ => fail(CL_INVALID_VALUE),
+    }
+}
+
+fn answer_on_device(
+    raw: cl_command_queue,
+    queue: &Arc<DeviceQueue>,
+    name: cl_command_queue_info,
+    info: Info,
+) -> ClResult<Answered> {
+    match name {
+        CL_QUEUE_CONTEXT => info.give(handle::raw_of(queue.context())),
+        CL_QUEUE_DEVICE => info.give(handle::raw_of(queue.device())),
+        CL_QUEUE_REFERENCE_COUNT => info.give(handle::reference_count::<DeviceQueue>(raw)?),
+        CL_QUEUE_PROPERTIES => info.give(queue.properties()),
+        CL_QUEUE_PROPERTIES_ARRAY => info.give_slice(queue.property_list()),
+        CL_QUEUE_SIZE => info.give(queue.size()),
+        CL_QUEUE_DEVICE_DEFAULT => {
+            let default = default_queue(queue.context(), queue.device());
+            info.give(default.unwrap_or(std::ptr::null_mut()))
+        }
         _ => fail(CL_INVALID_VALUE),
     }
 }

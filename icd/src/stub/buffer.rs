@@ -1,8 +1,8 @@
-//! A buffer, a sub-buffer, or an image: a compound stub.
+//! A buffer, a sub-buffer, an image or a pipe: a compound stub.
 //!
 //! `memory` on the wire. A sub-buffer is a range of its parent. An image is here the bytes of its elements without
-//! gaps; what makes it an image is in [`super::image`]. Host-pointer flags are the client's business; the node sees
-//! kernel access flags only. Specification: "Buffer Objects".
+//! gaps; what makes it an image is in [`super::image`], a pipe in [`super::pipe`]. Host-pointer flags are the client's
+//! business; the node sees kernel access flags only. Specification: "Buffer Objects".
 //!
 //! Invariant: a part keeps its parent, and its bytes lie inside the parent's.
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_proto::command::{
-    CreateBuffer, CreateImage, CreateSubBuffer, ObjectKind, command::Kind,
+    CreateBuffer, CreateImage, CreatePipe, CreateSubBuffer, ObjectKind, command::Kind,
 };
 use causeway_proto::id::MemoryId;
 use causeway_proto::limits::{INLINE_CONTENTS, INLINE_PAYLOAD};
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use super::mapped::Mapped;
 use super::range_table::overlap;
 use super::remote::Remotes;
-use super::{Binding, Context, Image, Queue, Site, Transfer, callbacks, next_id};
+use super::{Binding, Context, Image, Pipe, Queue, Site, Transfer, callbacks, next_id};
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status, fail, require};
 use crate::shadow::Shadow;
@@ -47,6 +47,7 @@ pub struct Buffer {
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     // Of shared virtual memory, whose address on the node is that of its shadow.
     is_svm: bool,
+    pipe: Option<Pipe>,
 }
 
 /// What a buffer or image is made with.
@@ -105,6 +106,27 @@ impl Buffer {
             buffer.fill_from(contents)?;
         }
         Ok(buffer)
+    }
+
+    /// Makes a pipe; in a context of several sites it comes to be with the first launch that uses it.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session of the only site is lost.
+    pub fn of_pipe(context: Arc<Context>, flags: u64, pipe: Pipe) -> ClResult<Arc<Buffer>> {
+        let spec = BufferSpec {
+            context,
+            flags,
+            properties: Vec::new(),
+            size: pipe.size(),
+            host_address: None,
+            image: None,
+        };
+        let mut buffer = Buffer::with_id(spec, None);
+        buffer.pipe = Some(pipe);
+        if !buffer.context().is_distributed() {
+            buffer.id_on(buffer.context().site())?;
+        }
+        Ok(Arc::new(buffer))
     }
 
     /// Makes a sub-buffer of a buffer that is none itself; `flags` with what it inherits.
@@ -186,6 +208,7 @@ impl Buffer {
             mapped: Mapped::default(),
             destructors: Mutex::default(),
             is_svm: false,
+            pipe: None,
         }
     }
 
@@ -231,6 +254,15 @@ impl Buffer {
     // Makes it on the site, with these contents if they are as many bytes as it has.
     fn create_on(&self, site: &Site, contents: Vec<u8>) -> ClResult<MemoryId> {
         let created = self.remotes.on(site, |id| {
+            if let Some(pipe) = &self.pipe {
+                return site.send(Kind::CreatePipe(CreatePipe {
+                    pipe: id,
+                    context: site.context().0,
+                    flags: self.flags() & KERNEL_ACCESS,
+                    packet_size: pipe.packet_size(),
+                    max_packets: pipe.max_packets(),
+                }));
+            }
             if self.size() > INLINE_PAYLOAD as u64 {
                 site.session().expect_transfers();
             }
@@ -359,6 +391,12 @@ impl Buffer {
     #[must_use]
     pub fn image(&self) -> Option<&Image> {
         self.spec.image.as_ref()
+    }
+
+    /// What makes it a pipe, if it is one.
+    #[must_use]
+    pub fn pipe(&self) -> Option<&Pipe> {
+        self.pipe.as_ref()
     }
 
     /// Whether parts of it are alive, which name it.

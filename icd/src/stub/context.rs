@@ -9,6 +9,7 @@ use causeway_proto::command::ObjectKind;
 use causeway_proto::id::QueueId;
 use parking_lot::Mutex;
 
+use super::device_queue::DeviceQueues;
 use super::distributed::Distributed;
 use super::{Binding, Device, Queue, SessionLink, Site, callbacks, next_id};
 use crate::error::ClResult;
@@ -30,6 +31,7 @@ pub struct Context {
     own_queue: Mutex<Option<QueueId>>,
     // The application's.
     queues: Mutex<Vec<Weak<Queue>>>,
+    device_queues: DeviceQueues,
 }
 
 impl std::fmt::Debug for Context {
@@ -62,6 +64,7 @@ impl Context {
             destructors: Mutex::default(),
             own_queue: Mutex::default(),
             queues: Mutex::default(),
+            device_queues: DeviceQueues::default(),
         });
         for site in &context.sites {
             site.link().register_context(site.context(), &context);
@@ -150,6 +153,11 @@ impl Context {
         let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.len() <= 1
+    }
+
+    /// Its queues on devices.
+    pub(super) fn device_queues(&self) -> &DeviceQueues {
+        &self.device_queues
     }
 
     /// The id of the context's own queue on the node; `create` makes it the first time.

@@ -37,6 +37,8 @@ pub(super) enum Argument<'a> {
     LocalSize(u64),
     /// A sampler's id.
     Sampler(u64),
+    /// A device queue's id.
+    DeviceQueue(u64),
 }
 
 impl Argument<'_> {
@@ -48,6 +50,7 @@ impl Argument<'_> {
             Argument::Svm(at) => kernel_arg::Value::Svm(at),
             Argument::LocalSize(size) => kernel_arg::Value::LocalSize(size),
             Argument::Sampler(id) => kernel_arg::Value::Sampler(id),
+            Argument::DeviceQueue(id) => kernel_arg::Value::DeviceQueue(id),
         }
     }
 }
@@ -88,7 +91,8 @@ impl Encoded {
                 Argument::Plain(bytes) => 1 + encoded_len_varint(bytes.len() as u64) + bytes.len(),
                 Argument::Memory(number)
                 | Argument::LocalSize(number)
-                | Argument::Sampler(number) => 1 + encoded_len_varint(number),
+                | Argument::Sampler(number)
+                | Argument::DeviceQueue(number) => 1 + encoded_len_varint(number),
                 Argument::Svm(at) => message::encoded_len(field::SVM, &at),
             };
         encode_key(field::ARGS, WireType::LengthDelimited, &mut self.body);
@@ -103,6 +107,9 @@ impl Encoded {
             Argument::Svm(at) => message::encode(field::SVM, &at, &mut self.body),
             Argument::LocalSize(size) => uint64::encode(field::LOCAL_SIZE, &size, &mut self.body),
             Argument::Sampler(id) => uint64::encode(field::SAMPLER, &id, &mut self.body),
+            Argument::DeviceQueue(id) => {
+                uint64::encode(field::DEVICE_QUEUE, &id, &mut self.body);
+            }
         }
     }
 
@@ -237,6 +244,7 @@ mod field {
     pub(super) const LOCAL_SIZE: u32 = 4;
     pub(super) const SAMPLER: u32 = 5;
     pub(super) const SVM: u32 = 6;
+    pub(super) const DEVICE_QUEUE: u32 = 7;
     // WriteBuffer
     pub(super) const BUFFER: u32 = 1;
     pub(super) const REGION: u32 = 2;
@@ -318,6 +326,7 @@ mod tests {
             prop_oneof![Just(0), any::<u64>()].prop_map(kernel_arg::Value::Memory),
             prop_oneof![Just(0), any::<u64>()].prop_map(kernel_arg::Value::LocalSize),
             any::<u64>().prop_map(kernel_arg::Value::Sampler),
+            any::<u64>().prop_map(kernel_arg::Value::DeviceQueue),
             (any::<u64>(), prop_oneof![Just(0), any::<u64>()]).prop_map(|(memory, offset)| {
                 kernel_arg::Value::Svm(SvmPointer { memory, offset })
             }),
@@ -343,6 +352,7 @@ mod tests {
                     kernel_arg::Value::Memory(id) => Argument::Memory(*id),
                     kernel_arg::Value::LocalSize(size) => Argument::LocalSize(*size),
                     kernel_arg::Value::Sampler(id) => Argument::Sampler(*id),
+                    kernel_arg::Value::DeviceQueue(id) => Argument::DeviceQueue(*id),
                     kernel_arg::Value::Svm(at) => Argument::Svm(*at),
                 };
                 prop_assert_eq!(&argument.to_wire(), value);

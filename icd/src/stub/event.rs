@@ -69,7 +69,7 @@ pub struct Event {
 #[derive(Default)]
 struct State {
     // On the node's clock.
-    times: Option<[u64; 4]>,
+    times: Option<[u64; 5]>,
     // When it started, where its own times do not tell.
     starts: Vec<Start>,
     callbacks: Vec<(i32, EventCallback)>,

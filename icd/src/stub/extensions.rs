@@ -70,6 +70,7 @@ pub(super) const PASSED: &[(&str, &str)] = &[
         "cl_khr_spirv_extended_debug_info",
         "read by the node's compiler",
     ),
+    ("cl_khr_device_enqueue_local_arg_types", "language only"),
     ("cl_khr_async_work_group_copy_fence", "language only"),
     ("cl_khr_extended_async_copies", "language only"),
     ("cl_khr_il_program", "modules travel like source"),
@@ -160,8 +161,10 @@ const WITHHELD: &[(&str, &str)] = &[
     ("cl_nv_create_buffer", "flags for memory of this host"),
     ("cl_nv_copy_opts", "not documented"),
     ("cl_khr_mipmap_image", "images have one level"),
-    ("cl_khr_device_enqueue", "no device queues"),
-    ("cl_intel_program_scope_host_pipe", "no pipes"),
+    (
+        "cl_intel_program_scope_host_pipe",
+        "functions of the host for pipes",
+    ),
 ];
 const GRAPHICS: &str = "the other API's objects are here, the device is not";
 const HANDLES: &str = "a handle names something in one host's kernel";
@@ -215,12 +218,6 @@ fn provided(name: &str) -> Option<cl_version> {
     let mut all = PROVIDED.iter();
     all.find_map(|(known, version, _)| (*known == name).then_some(*version))
 }
-
-/// Language features (`CL_DEVICE_OPENCL_C_FEATURES`) that do not pass, and why.
-pub(super) const FEATURES_HIDDEN: &[(&str, &str)] = &[
-    ("__opencl_c_pipes", "no pipes"),
-    ("__opencl_c_device_enqueue", "no device queues"),
-];
 
 /// Whether an extension passes.
 #[must_use]

@@ -190,6 +190,7 @@ impl SessionEvents for SessionLink {
             completion.submitted,
             completion.started,
             completion.ended,
+            completion.completed,
         ];
         event.ended(End {
             status,

@@ -44,14 +44,9 @@ const ROWS: &[(u32, Shown, &str)] = &[
         "see extensions.rs",
     ),
     (
-        CL_DEVICE_OPENCL_C_FEATURES,
-        Shown::By(shown_features),
-        "see extensions.rs",
-    ),
-    (
         CL_DEVICE_VERSION,
         Shown::By(present_version),
-        "2.x obliges to pipes and device queues; none is above the platform's",
+        "none is above the platform's",
     ),
     (
         CL_DEVICE_NUMERIC_VERSION,
@@ -82,44 +77,6 @@ const ROWS: &[(u32, Shown, &str)] = &[
         CL_DEVICE_SVM_CAPABILITIES,
         Shown::By(coarse_svm),
         "finer sharing is of one host's memory",
-    ),
-    (CL_DEVICE_PIPE_SUPPORT, Shown::Zero, "no pipes"),
-    (CL_DEVICE_MAX_PIPE_ARGS, Shown::Zero, "no pipes"),
-    (
-        CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS,
-        Shown::Zero,
-        "no pipes",
-    ),
-    (CL_DEVICE_PIPE_MAX_PACKET_SIZE, Shown::Zero, "no pipes"),
-    (
-        CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES,
-        Shown::Zero,
-        "no device queues",
-    ),
-    (
-        CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE,
-        Shown::Zero,
-        "no device queues",
-    ),
-    (
-        CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE,
-        Shown::Zero,
-        "no device queues",
-    ),
-    (
-        CL_DEVICE_MAX_ON_DEVICE_QUEUES,
-        Shown::Zero,
-        "no device queues",
-    ),
-    (
-        CL_DEVICE_MAX_ON_DEVICE_EVENTS,
-        Shown::Zero,
-        "no device queues",
-    ),
-    (
-        CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES,
-        Shown::Zero,
-        "no device queues",
     ),
     (
         CL_DEVICE_LUID_VALID_KHR,
@@ -200,24 +157,12 @@ fn coarse_svm(native: &[u8]) -> Vec<u8> {
     without(native, !CL_DEVICE_SVM_COARSE_GRAIN_BUFFER)
 }
 
-fn shown_features(native: &[u8]) -> Vec<u8> {
-    let hidden = |name: &str| {
-        extensions::FEATURES_HIDDEN
-            .iter()
-            .any(|(known, _)| *known == name)
-    };
-    extensions::filter_versions(native, |name| !hidden(name))
-}
-
 /// The highest version that a device is shown with: the platform's.
 const HIGHEST: (u32, u32) = (3, 0);
 
 // What a device of a version is shown as.
 fn shown_version(version: (u32, u32)) -> (u32, u32) {
-    match version {
-        (2, _) => (1, 2),
-        version => version.min(HIGHEST),
-    }
+    version.min(HIGHEST)
 }
 
 fn present_version(native: &[u8]) -> Vec<u8> {
@@ -267,13 +212,13 @@ mod tests {
     #[test]
     fn absent_features_are_zero_in_the_nodes_own_width_and_nothing_is_invented() {
         let native = answers(&[
-            (CL_DEVICE_PIPE_SUPPORT, &[1, 0, 0, 0]),
+            (CL_DEVICE_HOST_UNIFIED_MEMORY, &[1, 0, 0, 0]),
             (CL_DEVICE_EXECUTION_CAPABILITIES, &[3, 0, 0, 0, 0, 0, 0, 0]),
             (CL_DEVICE_NAME, b"GPU\0"),
         ]);
         let shown = present(native, true);
         assert_eq!(
-            shown[&CL_DEVICE_PIPE_SUPPORT],
+            shown[&CL_DEVICE_HOST_UNIFIED_MEMORY],
             Ok(Bytes::from_static(&[0; 4]))
         );
         assert_eq!(
@@ -304,14 +249,14 @@ mod tests {
     #[test]
     fn numbers_and_texts_of_versions_agree() {
         let number = |major: u32, minor: u32| (major << 22 | minor << 12 | 7).to_le_bytes();
-        for (own, shown) in [((2, 1), (1u32, 2u32)), ((3, 1), (3, 0))] {
+        for (own, shown) in [((3, 1), (3u32, 0u32)), ((4, 2), (3, 0))] {
             let numeric = present_numeric_version(&number(own.0, own.1));
             assert_eq!(numeric, (shown.0 << 22 | shown.1 << 12).to_le_bytes());
             let text = format!("OpenCL {}.{} x\0", own.0, own.1);
             let lower = format!("OpenCL {}.{} x\0", shown.0, shown.1);
             assert_eq!(present_version(text.as_bytes()), lower.as_bytes());
         }
-        for same in [(1, 2), (3, 0)] {
+        for same in [(1, 2), (2, 0), (2, 2), (3, 0)] {
             let numeric = number(same.0, same.1);
             assert_eq!(present_numeric_version(&numeric), numeric);
         }
@@ -319,12 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn a_device_of_2_x_is_shown_as_1_2() {
-        assert_eq!(
-            present_version(b"OpenCL 2.0 AMD-APP (3590.0)\0"),
-            b"OpenCL 1.2 AMD-APP (3590.0)\0"
-        );
-        assert_eq!(present_c_version(b"OpenCL C 2.0 \0"), b"OpenCL C 1.2 \0");
-        assert_eq!(present_version(b"OpenCL 3.0 CUDA\0"), b"OpenCL 3.0 CUDA\0");
+    fn versions_up_to_the_platforms_stay() {
+        for text in [&b"OpenCL 2.0 AMD-APP (3590.0)\0"[..], b"OpenCL 3.0 CUDA\0"] {
+            assert_eq!(present_version(text), text);
+        }
+        assert_eq!(present_c_version(b"OpenCL C 2.0 \0"), b"OpenCL C 2.0 \0");
+        assert_eq!(present_c_version(b"OpenCL C 3.1 \0"), b"OpenCL C 3.0 \0");
     }
 }

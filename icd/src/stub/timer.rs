@@ -74,14 +74,14 @@ pub(super) fn stamp(queue: &Queue) -> u64 {
     }
 }
 
-/// The four moments of a command of this queue: enqueued at `queued` here; the others as its node told them, but
+/// The five moments of a command of this queue: enqueued at `queued` here; the others as its node told them, but
 /// that it started with the first of `starts`, if that was before.
 pub(super) fn moments_of(
     queue: &Queue,
     queued: u64,
-    told: [u64; 4],
+    told: [u64; 5],
     starts: &[Start],
-) -> Option<[u64; 4]> {
+) -> Option<[u64; 5]> {
     let offset = session_of(queue).clock_offset()?;
     let here = |start: &Start| match &start.site {
         Some(site) => Some(site.session().clock_offset()?.apply(start.ns)),
@@ -95,11 +95,12 @@ fn session_of(queue: &Queue) -> &Arc<Session> {
     queue.context().site_of(queue.device()).session()
 }
 
-fn moments(queued: u64, told: [u64; 4], offset: Offset, first: Option<u64>) -> [u64; 4] {
-    let [_, submitted, started, ended] = told.map(|ns| offset.apply(ns));
+fn moments(queued: u64, told: [u64; 5], offset: Offset, first: Option<u64>) -> [u64; 5] {
+    let [_, submitted, started, ended, completed] = told.map(|ns| offset.apply(ns));
     let started = started.min(ended).min(first.unwrap_or(u64::MAX));
     let submitted = submitted.min(started);
-    [queued.min(submitted), submitted, started, ended]
+    let completed = completed.max(ended);
+    [queued.min(submitted), submitted, started, ended, completed]
 }
 
 fn next_request() -> RequestId {
@@ -114,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn moments_are_in_order_and_durations_stay(
-            queued in 0u64..1 << 40, told in prop::array::uniform4(1u64 << 41..1 << 42), ns in -(1i64 << 40)..1 << 40,
+            queued in 0u64..1 << 40, told in prop::array::uniform5(1u64 << 41..1 << 42), ns in -(1i64 << 40)..1 << 40,
             first in 1u64 << 40..1 << 43,
         ) {
             let offset = Offset { ns, uncertainty: 0 };
@@ -136,13 +137,13 @@ mod tests {
             uncertainty: 5,
         };
         assert_eq!(
-            moments(90, [0, 1100, 1200, 1300], offset, None),
-            [90, 100, 200, 300]
+            moments(90, [0, 1100, 1200, 1300, 1400], offset, None),
+            [90, 100, 200, 300, 400]
         );
         // By the error of the node's clock it came before it was sent.
         assert_eq!(
-            moments(103, [0, 1100, 1200, 1300], offset, None),
-            [100, 100, 200, 300]
+            moments(103, [0, 1100, 1200, 1300, 1300], offset, None),
+            [100, 100, 200, 300, 300]
         );
     }
 }

@@ -13,7 +13,7 @@ pub struct CommandBatch {
 pub struct Command {
     #[prost(
         oneof = "command::Kind",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30, 31"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31"
     )]
     pub kind: ::core::option::Option<command::Kind>,
 }
@@ -74,6 +74,12 @@ pub mod command {
         ReleaseSubDevice(super::ReleaseSubDevice),
         #[prost(message, tag = "26")]
         CreateSvm(super::CreateSvm),
+        #[prost(message, tag = "27")]
+        CreatePipe(super::CreatePipe),
+        #[prost(message, tag = "28")]
+        CreateDeviceQueue(super::CreateDeviceQueue),
+        #[prost(message, tag = "29")]
+        SetDefaultDeviceQueue(super::SetDefaultDeviceQueue),
         #[prost(message, tag = "30")]
         CreateCommandBuffer(super::CreateCommandBuffer),
         #[prost(message, tag = "31")]
@@ -144,6 +150,27 @@ pub struct CreateQueue {
     /// name, value, …; without the closing 0. CL_QUEUE_PROFILING_ENABLE included as given
     #[prost(uint64, repeated, tag = "4")]
     pub properties: ::prost::alloc::vec::Vec<u64>,
+}
+/// A queue into which kernels enqueue, never the client: it is an argument of launches, or a device's default.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateDeviceQueue {
+    #[prost(uint64, tag = "1")]
+    pub queue: u64,
+    #[prost(uint64, tag = "2")]
+    pub context: u64,
+    #[prost(uint32, tag = "3")]
+    pub device: u32,
+    /// as of a queue
+    #[prost(uint64, repeated, tag = "4")]
+    pub properties: ::prost::alloc::vec::Vec<u64>,
+}
+/// The device queue becomes the default one of its device in its context.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetDefaultDeviceQueue {
+    #[prost(uint64, tag = "1")]
+    pub queue: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -231,6 +258,23 @@ pub struct CreateImage {
     /// bytes from row to row in a parent that is a buffer
     #[prost(uint64, tag = "12")]
     pub row_pitch: u64,
+}
+/// Packets that kernels put in and take out. Named like any memory object, of which no command moves a byte.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreatePipe {
+    #[prost(uint64, tag = "1")]
+    pub pipe: u64,
+    #[prost(uint64, tag = "2")]
+    pub context: u64,
+    /// as of a buffer
+    #[prost(uint64, tag = "3")]
+    pub flags: u64,
+    /// bytes
+    #[prost(uint32, tag = "4")]
+    pub packet_size: u32,
+    #[prost(uint32, tag = "5")]
+    pub max_packets: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -616,7 +660,7 @@ pub struct SvmPointers {
 pub struct KernelArg {
     #[prost(uint32, tag = "1")]
     pub index: u32,
-    #[prost(oneof = "kernel_arg::Value", tags = "2, 3, 4, 5, 6")]
+    #[prost(oneof = "kernel_arg::Value", tags = "2, 3, 4, 5, 6, 7")]
     pub value: ::core::option::Option<kernel_arg::Value>,
 }
 /// Nested message and enum types in `KernelArg`.
@@ -635,6 +679,8 @@ pub mod kernel_arg {
         Sampler(u64),
         #[prost(message, tag = "6")]
         Svm(super::SvmPointer),
+        #[prost(uint64, tag = "7")]
+        DeviceQueue(u64),
     }
 }
 #[allow(clippy::all)]
@@ -904,6 +950,9 @@ pub struct Completion {
     /// why it failed, when the node knows more than the code
     #[prost(string, tag = "8")]
     pub message: ::prost::alloc::string::String,
+    /// when what the command has enqueued on its device has ended too; 0: as `ended`
+    #[prost(fixed64, tag = "9")]
+    pub completed: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1101,6 +1150,7 @@ pub enum ObjectKind {
     Event = 6,
     Sampler = 7,
     CommandBuffer = 8,
+    DeviceQueue = 9,
 }
 impl ObjectKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1118,6 +1168,7 @@ impl ObjectKind {
             Self::Event => "OBJECT_KIND_EVENT",
             Self::Sampler => "OBJECT_KIND_SAMPLER",
             Self::CommandBuffer => "OBJECT_KIND_COMMAND_BUFFER",
+            Self::DeviceQueue => "OBJECT_KIND_DEVICE_QUEUE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1132,6 +1183,7 @@ impl ObjectKind {
             "OBJECT_KIND_EVENT" => Some(Self::Event),
             "OBJECT_KIND_SAMPLER" => Some(Self::Sampler),
             "OBJECT_KIND_COMMAND_BUFFER" => Some(Self::CommandBuffer),
+            "OBJECT_KIND_DEVICE_QUEUE" => Some(Self::DeviceQueue),
             _ => None,
         }
     }

@@ -67,35 +67,8 @@ impl Queue {
         device: Device,
         properties: &[u64],
     ) -> Result<Queue, Status> {
-        context.owns(device)?;
-        let bits = properties
-            .chunks_exact(2)
-            .find(|pair| pair[0] == u64::from(CL_QUEUE_PROPERTIES))
-            .map_or(0, |pair| pair[1]);
-        let mut status = 0;
-        let raw = if device.is_modern() {
-            let list: Vec<u64> = properties.iter().copied().chain([0]).collect();
-            // SAFETY: the list ends in 0.
-            unsafe {
-                cl!(clCreateCommandQueueWithProperties(
-                    context.raw,
-                    device.raw,
-                    list.as_ptr(),
-                    &raw mut status
-                ))
-            }
-        } else {
-            // SAFETY: a live context and a device of it.
-            unsafe {
-                cl!(clCreateCommandQueue(
-                    context.raw,
-                    device.raw,
-                    bits,
-                    &raw mut status
-                ))
-            }
-        };
-        check(status)?;
+        let raw = create(context, device, properties)?;
+        let bits = bits_of(properties);
         Ok(Queue {
             raw,
             device,
@@ -126,6 +99,7 @@ impl Queue {
         Home {
             watched: self.device.calls_back_late().then(|| self.raw.addr()),
             clock: self.device.clock(),
+            enqueues: self.device.enqueues(),
         }
     }
 
@@ -284,4 +258,46 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let _ = self.release();
     }
+}
+
+/// `CL_QUEUE_PROPERTIES` among names and values.
+fn bits_of(properties: &[u64]) -> u64 {
+    properties
+        .chunks_exact(2)
+        .find(|pair| pair[0] == u64::from(CL_QUEUE_PROPERTIES))
+        .map_or(0, |pair| pair[1])
+}
+
+/// Makes a queue as its driver does it, of the host or on the device.
+pub(super) fn create(
+    context: &Context,
+    device: Device,
+    properties: &[u64],
+) -> Result<cl_command_queue, Status> {
+    context.owns(device)?;
+    let mut status = 0;
+    let raw = if device.is_modern() {
+        let list: Vec<u64> = properties.iter().copied().chain([0]).collect();
+        // SAFETY: the list ends in 0.
+        unsafe {
+            cl!(clCreateCommandQueueWithProperties(
+                context.raw,
+                device.raw,
+                list.as_ptr(),
+                &raw mut status
+            ))
+        }
+    } else {
+        // SAFETY: a live context and a device of it.
+        unsafe {
+            cl!(clCreateCommandQueue(
+                context.raw,
+                device.raw,
+                bits_of(properties),
+                &raw mut status
+            ))
+        }
+    };
+    check(status)?;
+    Ok(raw)
 }

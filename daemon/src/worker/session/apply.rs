@@ -27,7 +27,7 @@ use super::graph::Order;
 use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 use super::run::Runner;
 use super::unseen::Unseen;
-use super::{Core, Shared, Violation, command_buffers, sub_devices};
+use super::{Core, Shared, Violation, command_buffers, device_queues, sub_devices};
 use crate::bulk::Path;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
@@ -53,7 +53,10 @@ pub(crate) fn apply(
         Some(Wire::CreateSubDevices(create)) => sub_devices::create(shared, &create),
         Some(Wire::ReleaseSubDevice(release)) => sub_devices::release(shared, &release),
         Some(Wire::CreateQueue(create)) => create_queue(shared, &create),
+        Some(Wire::CreateDeviceQueue(create)) => device_queues::create(shared, &create),
+        Some(Wire::SetDefaultDeviceQueue(set)) => device_queues::set_default(shared, &set),
         Some(Wire::CreateBuffer(create)) => create_buffer(shared, &create),
+        Some(Wire::CreatePipe(create)) => super::pipes::create(shared, &create),
         Some(Wire::CreateSvm(create)) => super::svm::create(shared, &create),
         Some(Wire::CreateSubBuffer(create)) => create_sub_buffer(shared, &create),
         Some(Wire::CreateImage(create)) => super::images::create_image(shared, &create),
@@ -247,6 +250,11 @@ fn release(shared: &Arc<Shared>, release: Release) -> Result<(), Violation> {
             let id = QueueId(release.id);
             core.graph.release_queue(id);
             let gone = core.objects.queues.remove(&id);
+            drop(core);
+            drop(gone);
+        }
+        Ok(ObjectKind::DeviceQueue) => {
+            let gone = device_queues::remove(&mut core, QueueId(release.id));
             drop(core);
             drop(gone);
         }
@@ -476,6 +484,7 @@ fn noun(object: ObjectKind) -> &'static str {
         ObjectKind::Event => "event",
         ObjectKind::Sampler => "sampler",
         ObjectKind::CommandBuffer => "command buffer",
+        ObjectKind::DeviceQueue => "device queue",
         ObjectKind::Unspecified => "object",
     }
 }

@@ -10,11 +10,12 @@
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{KernelArg, SvmPointers, kernel_arg};
-use causeway_proto::id::{MemoryId, SamplerId};
+use causeway_proto::id::{MemoryId, QueueId, SamplerId};
 use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 
 use super::Violation;
+use super::device_queues::DeviceQueue;
 use super::objects::{Bound, Memory, Objects, Sampler, find};
 
 const INVALID_KERNEL_ARGS: Status = Status(-52);
@@ -54,6 +55,8 @@ enum Value {
     Local(u64),
     // Kept: nobody sees when a sampler goes, and a launch that was enqueued needs it.
     Sampler(Arc<Sampler>),
+    // The same.
+    DeviceQueue(Arc<DeviceQueue>),
 }
 
 impl Arguments {
@@ -128,6 +131,9 @@ impl Arguments {
             if let Value::Sampler(sampler) = &slot.value {
                 sampler.native.as_ref().map_err(|status| *status)?;
             }
+            if let Value::DeviceQueue(queue) = &slot.value {
+                queue.native()?;
+            }
         }
         Ok(())
     }
@@ -190,6 +196,9 @@ impl Value {
             Some(kernel_arg::Value::Sampler(id)) => {
                 Value::Sampler(find(&objects.samplers, SamplerId(*id))?)
             }
+            Some(kernel_arg::Value::DeviceQueue(id)) => {
+                Value::DeviceQueue(find(&objects.device_queues, QueueId(*id))?)
+            }
             None => return Err(Violation::Malformed("an argument without a value")),
         })
     }
@@ -214,6 +223,7 @@ impl Value {
                 let native = sampler.native.as_ref().map_err(|status| *status)?;
                 bound.kernel.set_sampler(index, native)
             }
+            Value::DeviceQueue(queue) => bound.kernel.set_device_queue(index, queue.native()?),
         }
     }
 }

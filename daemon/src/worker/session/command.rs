@@ -229,6 +229,7 @@ impl Command {
             submitted,
             started,
             ended,
+            completed,
         } = times.unwrap_or_default();
         let completion = Completion {
             event: self.id.0,
@@ -237,6 +238,7 @@ impl Command {
             submitted,
             started,
             ended,
+            completed: if completed > ended { completed } else { 0 },
             contents: self.contents(failed),
             message,
         };
@@ -248,6 +250,7 @@ impl Command {
         match self.first.get() {
             Some(first) => Some(Times {
                 ended: last.ended,
+                completed: last.completed,
                 ..first.times()?
             }),
             None => {

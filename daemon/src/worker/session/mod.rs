@@ -11,7 +11,8 @@
 //! - [`objects`], [`arguments`], [`command`]: what the client's ids name; [`leased`]: of which devices; [`sub_devices`]: and
 //!   parts of these;
 //! - [`graph`]: which command may go when, pure;
-//! - [`apply`], [`images`], [`enqueue`], [`query`], [`program`]: the verbs; builds have threads of their own;
+//! - [`apply`], [`images`], [`pipes`], [`device_queues`], [`enqueue`], [`query`], [`program`]: the verbs; builds have
+//!   threads of their own;
 //! - [`command_buffers`]: commands that are kept to be enqueued again and again;
 //! - [`run`]: to the native queues; [`unseen`]: the shorter way of what nobody looks at; [`outbox`], [`printed`]: back to the client;
 //! - [`links`], [`mirrors`]: to and from the client's sessions on other nodes.
@@ -29,6 +30,7 @@ mod apply;
 mod arguments;
 pub(crate) mod command;
 mod command_buffers;
+mod device_queues;
 pub(crate) mod enqueue;
 mod graph;
 pub(crate) mod hash;
@@ -38,6 +40,7 @@ pub(crate) mod links;
 mod mirrors;
 pub(crate) mod objects;
 mod outbox;
+mod pipes;
 mod printed;
 mod program;
 mod query;

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use super::Violation;
 use super::arguments::Arguments;
 use super::command_buffers::CommandBuffer;
+use super::device_queues::DeviceQueue;
 use super::hash::ById;
 use super::leased::{Accounts, Charge};
 use super::program::Program;
@@ -136,7 +137,7 @@ impl Queue {
     }
 }
 
-/// A buffer, sub-buffer or image.
+/// A buffer, sub-buffer, image or pipe.
 pub(crate) struct Memory {
     pub(crate) context: Arc<Context>,
     pub(crate) native: Result<Buffer, Status>,
@@ -206,6 +207,9 @@ type Table<I, T> = HashMap<I, Arc<T>, ById>;
 pub(crate) struct Objects {
     pub(crate) contexts: Table<ContextId, Context>,
     pub(crate) queues: Table<QueueId, Queue>,
+    pub(crate) device_queues: Table<QueueId, DeviceQueue>,
+    /// Device queues that the client has released, and commands that are held back may enqueue into.
+    pub(crate) lingering: Vec<Arc<DeviceQueue>>,
     pub(crate) memory: Table<MemoryId, Memory>,
     pub(crate) programs: Table<ProgramId, Program>,
     pub(crate) kernels: Table<KernelId, Kernel>,
@@ -221,6 +225,8 @@ impl Objects {
     pub(crate) fn count(&self) -> usize {
         self.contexts.len()
             + self.queues.len()
+            + self.device_queues.len()
+            + self.lingering.len()
             + self.memory.len()
             + self.programs.len()
             + self.kernels.len()

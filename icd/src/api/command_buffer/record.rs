@@ -93,7 +93,7 @@ impl Call {
             fields: properties.fields,
             properties: properties.list,
         });
-        let launch = launch.capture(&range);
+        let launch = launch.capture(&range)?;
         let command = match mutable {
             Some(mutable) => Recorded::Mutable(launch, Box::new(mutable)),
             None => Recorded::Launch(launch),

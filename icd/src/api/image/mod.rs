@@ -138,7 +138,8 @@ impl Creation {
         let parent =
             handle::resolve::<Buffer>(desc.buffer).or(fail(CL_INVALID_IMAGE_DESCRIPTOR))?;
         let same = Arc::ptr_eq(parent.context(), &context);
-        require(same, CL_INVALID_IMAGE_DESCRIPTOR)?;
+        let has_bytes = parent.pipe().is_none();
+        require(same && has_bytes, CL_INVALID_IMAGE_DESCRIPTOR)?;
         let image = match (desc.image_type, parent.image()) {
             (CL_MEM_OBJECT_IMAGE1D_BUFFER, None) => over_buffer(desc, format, &parent)?,
             (CL_MEM_OBJECT_IMAGE2D, None) => pitched_over_buffer(desc, format, &parent)?,

@@ -10,7 +10,7 @@ use crate::api::info::list;
 use crate::api::memory::Noun;
 use crate::error::{ClResult, fail, require};
 use crate::stub::kernel::Arg;
-use crate::stub::{ArgValue, Buffer, Context, Image, Sampler};
+use crate::stub::{ArgValue, Buffer, Context, DeviceQueue, Image, Sampler};
 
 /// Reads and checks a value; values, then objects, then sizes, as the specification lists the errors.
 ///
@@ -48,16 +48,20 @@ pub(in crate::api) unsafe fn read_arg(
             image(context, arg, handle_in(bytes))
         }
         ArgKind::Pipe => {
+            require(!value.is_null(), CL_INVALID_ARG_VALUE)?;
             require(size == size_of::<cl_mem>(), CL_INVALID_ARG_SIZE)?;
-            fail(CL_INVALID_MEM_OBJECT)
+            given(context, Noun::Pipe.resolve(handle_in(bytes))?)
         }
         ArgKind::Sampler => {
             require(!value.is_null(), CL_INVALID_ARG_VALUE)?;
             require(size == size_of::<cl_sampler>(), CL_INVALID_ARG_SIZE)?;
             sampler(context, handle_in(bytes))
         }
-        // Queues on the device are not offered, and a host queue is none.
-        ArgKind::Queue => fail(CL_INVALID_DEVICE_QUEUE),
+        ArgKind::Queue => {
+            require(!value.is_null(), CL_INVALID_ARG_VALUE)?;
+            require(size == size_of::<cl_command_queue>(), CL_INVALID_ARG_SIZE)?;
+            device_queue(context, handle_in(bytes))
+        }
     }
 }
 
@@ -110,6 +114,15 @@ fn sampler(context: &Arc<Context>, raw: *mut c_void) -> ClResult<ArgValue> {
     Ok(ArgValue::Sampler(sampler))
 }
 
+/// "CL_INVALID_DEVICE_QUEUE for an argument declared to be of type queue_t when the specified arg_value is not a valid
+/// device queue object."
+fn device_queue(context: &Arc<Context>, raw: cl_command_queue) -> ClResult<ArgValue> {
+    let queue = handle::resolve::<DeviceQueue>(raw).or(fail(CL_INVALID_DEVICE_QUEUE))?;
+    let same = Arc::ptr_eq(queue.context(), context);
+    require(same, CL_INVALID_DEVICE_QUEUE)?;
+    Ok(ArgValue::Queue(queue))
+}
+
 /// Of a binary whose arguments no query tells: an object that is given is meant; else trials have told what they can.
 fn unknown(
     context: &Arc<Context>,
@@ -126,6 +139,9 @@ fn unknown(
         }
         if handle::resolve::<Sampler>(raw.cast()).is_ok() {
             return sampler(context, raw);
+        }
+        if handle::resolve::<DeviceQueue>(raw.cast()).is_ok() {
+            return device_queue(context, raw);
         }
         return plain(bytes, arg.size);
     }

@@ -200,7 +200,9 @@ fn answer_sub_group(
     info: Info,
 ) -> ClResult<Answered> {
     let on = on_device(kernel, device)?;
-    let has = on.device.number(CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0;
+    // The extension of OpenCL 2.0 has no such query.
+    let has = on.device.number(CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0
+        || on.device.has_extension("cl_khr_subgroups");
     require(has, CL_INVALID_OPERATION)?;
     let input = input?;
     let (place, room) = info.room();

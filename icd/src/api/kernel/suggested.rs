@@ -33,7 +33,7 @@ fn suggested(
     require(!range.is_empty(), CL_INVALID_GLOBAL_WORK_SIZE)?;
     range.check(launch.limits())?;
     require(has_room, CL_INVALID_VALUE)?;
-    launch.capture(&range).suggested_local_size(&queue)
+    launch.capture(&range)?.suggested_local_size(&queue)
 }
 
 entry_points! {

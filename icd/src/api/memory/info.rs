@@ -24,6 +24,7 @@ entry_points! {
 
 fn answer(raw: cl_mem, buffer: &Arc<Buffer>, name: cl_mem_info, info: Info) -> ClResult<Answered> {
     match name {
+        CL_MEM_TYPE if buffer.pipe().is_some() => info.give(CL_MEM_OBJECT_PIPE),
         CL_MEM_TYPE => info.give(buffer.image().map_or(CL_MEM_OBJECT_BUFFER, Image::kind)),
         CL_MEM_FLAGS => info.give(buffer.flags()),
         CL_MEM_SIZE => info.give(buffer.size() as size_t),

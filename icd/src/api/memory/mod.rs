@@ -36,18 +36,27 @@ pub(super) enum Noun {
     Buffer,
     /// An image.
     Image,
+    /// A pipe.
+    Pipe,
 }
 
 impl Noun {
     /// The memory object behind a handle.
     ///
     /// # Errors
-    /// `CL_INVALID_MEM_OBJECT`, also for one of the other kind.
+    /// `CL_INVALID_MEM_OBJECT`, also for one of another kind.
     pub(super) fn resolve(self, raw: cl_mem) -> ClResult<Arc<Buffer>> {
         let memory = handle::resolve::<Buffer>(raw)?;
-        let is_image = memory.image().is_some();
-        require(is_image == (self == Noun::Image), CL_INVALID_MEM_OBJECT)?;
+        require(Noun::of(&memory) == self, CL_INVALID_MEM_OBJECT)?;
         Ok(memory)
+    }
+
+    fn of(memory: &Buffer) -> Noun {
+        match (memory.image(), memory.pipe()) {
+            (Some(_), _) => Noun::Image,
+            (None, Some(_)) => Noun::Pipe,
+            (None, None) => Noun::Buffer,
+        }
     }
 }
 

@@ -163,11 +163,22 @@ entry_points! {
     }
 
     fn clSetProgramReleaseCallback(
-        program: cl_program, _pfn_notify: ProgramCallback, _user_data: *mut c_void,
+        program: cl_program, pfn_notify: ProgramCallback, user_data: *mut c_void,
     ) {
-        handle::resolve::<Program>(program)?;
-        // Of OpenCL 2.2's constructors, which no device has.
-        fail(CL_INVALID_OPERATION)
+        let stub = handle::resolve::<Program>(program)?;
+        // "CL_INVALID_OPERATION if no devices associated with program support destructors for program scope global
+        // variables": those of OpenCL 2.2 do.
+        let able = stub.devices().iter().any(|device| device.version() == (2, 2));
+        require(able, CL_INVALID_OPERATION)?;
+        let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
+        let (address, user_data) = (program.expose_provenance(), user_data.expose_provenance());
+        stub.on_released(Box::new(move || {
+            let program = std::ptr::with_exposed_provenance_mut(address);
+            let user_data = std::ptr::with_exposed_provenance_mut(user_data);
+            // SAFETY: the application gave callback and data for exactly this call, from any thread.
+            unsafe { callback(program, user_data) };
+        }));
+        Ok(())
     }
 
     fn clSetProgramSpecializationConstant(

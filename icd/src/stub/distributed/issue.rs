@@ -248,6 +248,11 @@ impl Sequence {
 
     fn migrate(&mut self, command: &Command<'_>, buffers: &[Arc<Buffer>], flags: u64) -> ClResult {
         let undefined = flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED != 0;
+        // Pipes stay where they are.
+        let buffers: Vec<_> = buffers.iter().filter(|of| of.pipe().is_none()).collect();
+        if buffers.is_empty() {
+            return self.synchronise(command, false, false);
+        }
         let accesses = buffers.iter().map(|buffer| {
             let whole = buffer.in_root(&buffer.range(0, buffer.size())?)?;
             Ok(Access::migrate(buffer.root().id(), whole, undefined))

@@ -27,8 +27,8 @@ use crate::error::Status;
 pub(in crate::stub) struct End {
     /// `CL_COMPLETE` or the error.
     pub(in crate::stub) status: Status,
-    /// Queued, submitted, started, ended in device nanoseconds.
-    pub(in crate::stub) times: Option<[u64; 4]>,
+    /// Queued, submitted, started, ended, completed in device nanoseconds.
+    pub(in crate::stub) times: Option<[u64; 5]>,
     /// What a small read brought.
     pub(in crate::stub) contents: Bytes,
 }

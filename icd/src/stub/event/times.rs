@@ -21,10 +21,10 @@ pub(in crate::stub) struct Start {
 }
 
 impl Event {
-    /// Queued, submitted, started, ended on the host clock, ns; none before a successful end, for user
+    /// Queued, submitted, started, ended, completed on the host clock, ns; none before a successful end, for user
     /// events, and where the node gave none. Waits while the node's clock is being read for the first time.
     #[must_use]
-    pub fn times(&self) -> Option<[u64; 4]> {
+    pub fn times(&self) -> Option<[u64; 5]> {
         if self.status() != CL_COMPLETE {
             return None;
         }
@@ -64,7 +64,7 @@ impl Event {
     fn starts(&self) -> Vec<Start> {
         let state = self.state.lock();
         match (self.site(), state.times) {
-            (Some(site), Some([_, _, ns, _])) => vec![Start {
+            (Some(site), Some([_, _, ns, ..])) => vec![Start {
                 site: Some(site.clone()),
                 ns,
             }],

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::error::{ClResult, Status};
 use crate::stub::encoded::Argument as Named;
-use crate::stub::{Buffer, Hold, Sampler};
+use crate::stub::{Buffer, Device, DeviceQueue, Hold, Sampler};
 
 /// Bytes of a value; as many as most have need no memory of their own.
 pub type PlainBytes = SmallVec<[u8; 16]>;
@@ -32,6 +32,8 @@ pub enum ArgValue {
     Local(u64),
     /// A sampler, which is kept: nobody can tell.
     Sampler(Arc<Sampler>),
+    /// A device queue, which is kept too.
+    Queue(Arc<DeviceQueue>),
 }
 
 impl ArgValue {
@@ -46,6 +48,7 @@ impl ArgValue {
             }
             (ArgValue::Local(one), ArgValue::Local(two)) => one == two,
             (ArgValue::Sampler(one), ArgValue::Sampler(two)) => Arc::ptr_eq(one, two),
+            (ArgValue::Queue(one), ArgValue::Queue(two)) => Arc::ptr_eq(one, two),
             _ => false,
         }
     }
@@ -73,6 +76,8 @@ pub(super) struct Args {
     reaches: Reaches,
     changes: u64,
     memory: usize,
+    // How many are device queues.
+    queues: usize,
     // Wider than any one, so that no sum overflows.
     local: u128,
 }
@@ -96,6 +101,7 @@ pub(super) enum Value<'a> {
     Svm(&'a Arc<Buffer>, u64),
     Local(u64),
     Sampler(&'a Arc<Sampler>),
+    Queue(&'a Arc<DeviceQueue>),
 }
 
 /// An argument as a launch takes it along that may be sent later.
@@ -112,6 +118,7 @@ enum Kept {
     Svm(Arc<Buffer>, u64),
     Local(u64),
     Sampler(Arc<Sampler>),
+    Queue(Arc<DeviceQueue>),
 }
 
 impl Captured {
@@ -123,6 +130,7 @@ impl Captured {
             Kept::Svm(buffer, offset) => Value::Svm(buffer, *offset),
             Kept::Local(size) => Value::Local(*size),
             Kept::Sampler(sampler) => Value::Sampler(sampler),
+            Kept::Queue(queue) => Value::Queue(queue),
         };
         (self.change, value)
     }
@@ -221,6 +229,7 @@ impl Args {
             reaches: Reaches::default(),
             changes: 0,
             memory: 0,
+            queues: 0,
             local: 0,
         }
     }
@@ -232,9 +241,11 @@ impl Args {
             return;
         }
         self.memory += usize::from(value.buffer().is_some());
+        self.queues += usize::from(matches!(value, ArgValue::Queue(_)));
         self.local += local_of(&value);
         if let Some(old) = &slot.value {
             self.memory -= usize::from(old.buffer().is_some());
+            self.queues -= usize::from(matches!(old, ArgValue::Queue(_)));
             self.local -= local_of(old);
         }
         self.changes += 1;
@@ -266,6 +277,15 @@ impl Args {
     /// Local memory that the arguments ask for, bytes.
     pub(super) fn local_memory(&self) -> u64 {
         u64::try_from(self.local).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the device queues among them are all of this device.
+    pub(super) fn queues_are_of(&self, device: &Device) -> bool {
+        let of_it = |slot: &Slot| match &slot.value {
+            Some(ArgValue::Queue(queue)) => std::ptr::eq(&**queue.device(), device),
+            _ => true,
+        };
+        self.queues == 0 || self.slots.iter().all(of_it)
     }
 
     /// The local arguments set so far.
@@ -310,6 +330,7 @@ impl Args {
                 Some(ArgValue::Plain(bytes)) => Value::Plain(bytes),
                 Some(ArgValue::Local(size)) => Value::Local(*size),
                 Some(ArgValue::Sampler(sampler)) => Value::Sampler(sampler),
+                Some(ArgValue::Queue(queue)) => Value::Queue(queue),
                 Some(ArgValue::Memory(Some(_))) => Value::Memory(buffers.next()),
                 Some(ArgValue::Svm(_, offset)) => {
                     let next = buffers.next();
@@ -336,6 +357,7 @@ impl Args {
                 Value::Svm(buffer, offset) => Kept::Svm(buffer.clone(), offset),
                 Value::Local(size) => Kept::Local(size),
                 Value::Sampler(sampler) => Kept::Sampler(sampler.clone()),
+                Value::Queue(queue) => Kept::Queue(queue.clone()),
             },
         });
         kept.collect()

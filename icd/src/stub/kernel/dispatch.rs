@@ -92,7 +92,7 @@ impl Dispatch {
         let range = self.range.with_required(limits);
         range.check(limits)?;
         check_memory(&self.device, limits, &self.args, &buffers)?;
-        Ok(Snapshot::new(&self.kernel, &self.args, &buffers, &range))
+        Snapshot::new(&self.kernel, &self.device, &self.args, &buffers, &range)
     }
 
     /// What a site must be told that knows the launch as it was at another time.

@@ -13,9 +13,9 @@ use causeway_proto::command::{
 };
 use causeway_proto::id::KernelId;
 use cl_headers::types::{
-    CL_INVALID_PROGRAM_EXECUTABLE, CL_INVALID_VALUE, CL_KERNEL_ARG_ACCESS_READ_ONLY,
-    CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_TYPE_CONST, CL_MEM_READ_ONLY,
-    CL_MISALIGNED_SUB_BUFFER_OFFSET, CL_OUT_OF_RESOURCES,
+    CL_INVALID_KERNEL_ARGS, CL_INVALID_OPERATION, CL_INVALID_PROGRAM_EXECUTABLE, CL_INVALID_VALUE,
+    CL_KERNEL_ARG_ACCESS_READ_ONLY, CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_TYPE_CONST,
+    CL_MEM_READ_ONLY, CL_MISALIGNED_SUB_BUFFER_OFFSET, CL_OUT_OF_RESOURCES,
 };
 use parking_lot::MutexGuard;
 
@@ -26,6 +26,7 @@ use crate::coherence::{Access, ArgumentKind};
 use crate::config::Settings;
 use crate::error::{ClResult, Status, require};
 use crate::stub::encoded::{Argument, Encoded};
+use crate::stub::pipe::has_pipes;
 use crate::stub::{Buffer, Device, Event, Hold, Queue, Site, Submission, Work};
 
 /// A launch about to be enqueued; nobody sets arguments of the kernel meanwhile.
@@ -95,15 +96,24 @@ impl Launch<'_> {
     ///
     /// # Errors
     /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_INVALID_IMAGE_SIZE`, `CL_IMAGE_FORMAT_NOT_SUPPORTED`,
-    /// `CL_OUT_OF_RESOURCES`.
+    /// `CL_INVALID_OPERATION` for images and pipes on a device without, `CL_OUT_OF_RESOURCES`;
+    /// `CL_INVALID_KERNEL_ARGS` for a device queue of another device.
     pub fn check_memory(&self) -> ClResult {
         check_memory(self.device, self.limits, &self.state.args, &self.buffers)
     }
 
     /// Takes everything along that the launch needs, to be sent later.
-    #[must_use]
-    pub fn capture(self, range: &Range) -> Snapshot {
-        Snapshot::new(self.kernel, &self.state.args, &self.buffers, range)
+    ///
+    /// # Errors
+    /// `CL_INVALID_OPERATION` when a pipe belongs to another site.
+    pub fn capture(self, range: &Range) -> ClResult<Snapshot> {
+        Snapshot::new(
+            self.kernel,
+            self.device,
+            &self.state.args,
+            &self.buffers,
+            range,
+        )
     }
 
     /// The launch as one that may be changed later; `range` as the application gave it.
@@ -127,7 +137,7 @@ impl Launch<'_> {
         if queue.context().is_distributed() {
             let hold = self.buffers.clone();
             let submission = Submission {
-                work: Work::Launch(self.capture(range)),
+                work: Work::Launch(self.capture(range)?),
                 command,
                 wait,
                 hold,
@@ -179,26 +189,36 @@ pub(super) fn check_memory(
         if let Some(image) = buffer.image() {
             image.check_on(device, buffer.flags())?;
         }
+        let fits = buffer.pipe().is_none() || has_pipes(device);
+        require(fits, CL_INVALID_OPERATION)?;
     }
+    require(args.queues_are_of(device), CL_INVALID_KERNEL_ARGS)?;
     let needed = limits.own_local_mem.checked_add(args.local_memory());
     let enough = needed.is_some_and(|needed| needed <= limits.local_mem);
     require(enough, CL_OUT_OF_RESOURCES)
 }
 
 impl Snapshot {
-    /// With the buffers that [`Args::buffers`] gave.
+    /// With the buffers that [`Args::buffers`] gave. Its pipes belong to the device's site from here on.
+    ///
+    /// # Errors
+    /// `CL_INVALID_OPERATION` when a pipe belongs to another site.
     pub(super) fn new(
         kernel: &Arc<Kernel>,
+        device: &Device,
         args: &Args,
         buffers: &[Arc<Buffer>],
         range: &Range,
-    ) -> Snapshot {
-        Snapshot {
+    ) -> ClResult<Snapshot> {
+        for pipe in buffers.iter().filter_map(|buffer| buffer.pipe()) {
+            pipe.use_on(kernel.program().context().site_of(device))?;
+        }
+        Ok(Snapshot {
             kernel: kernel.clone(),
             args: args.capture(buffers).into(),
             reached: args.reached(buffers).into(),
             range: *range,
-        }
+        })
     }
 
     /// The launch as a command for a site, naming the arguments that differ from the launch sent there
@@ -278,7 +298,9 @@ impl Snapshot {
             return Ok(Vec::new());
         }
         let const_is_read = Settings::of_process().const_is_read;
-        let accesses = self.buffers().map(|(buffer, kind)| {
+        // Of pipes there is no copy to be valid.
+        let bytes = self.buffers().filter(|(buffer, _)| buffer.pipe().is_none());
+        let accesses = bytes.map(|(buffer, kind)| {
             let whole = buffer.in_root(&buffer.range(0, buffer.size())?)?;
             let root = buffer.root().id();
             Ok(Access::argument(root, whole, kind, const_is_read))
@@ -292,7 +314,7 @@ impl Snapshot {
         self.range.is_empty()
     }
 
-    /// The buffers and images among its arguments, each with what is known of how the kernel uses it: nothing, where
+    /// The buffers, images and pipes among its arguments, each with what is known of how the kernel uses it: nothing, where
     /// some node does not tell how the argument was declared. A buffer that is two arguments comes twice.
     pub fn buffers(&self) -> impl Iterator<Item = (&Arc<Buffer>, ArgumentKind)> {
         let declared = self.kernel.signature.args.iter().map(|arg| arg.declared);
@@ -332,6 +354,8 @@ pub(super) fn argument<'a>(value: Value<'a>, site: &Site) -> ClResult<Argument<'
         Value::Memory(None) => Argument::Memory(0),
         Value::Memory(Some(buffer)) => Argument::Memory(buffer.id_on(site)?.0),
         Value::Sampler(sampler) => Argument::Sampler(sampler.id_on(site)?.0),
+        // On no other site: it is of the launch's device.
+        Value::Queue(queue) => Argument::DeviceQueue(queue.id().0),
     })
 }
 

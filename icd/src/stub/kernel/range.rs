@@ -63,14 +63,18 @@ impl Limits {
             items: std::array::from_fn(|i| items.get(i).copied().unwrap_or(u64::MAX)),
             required: kernel.compile_work_group_size,
             most: u64::MAX >> (64 - bits),
-            non_uniform: may_be_non_uniform
-                && device.number(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT) != 0,
+            non_uniform: may_be_non_uniform && takes_non_uniform(device),
             empty: device.version() >= (2, 1),
             local_mem: or(device.number(CL_DEVICE_LOCAL_MEM_SIZE), u64::MAX),
             own_local_mem: kernel.local_mem_size,
             alignment: (device.number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8).max(1),
         }
     }
+}
+
+/// Whether a device takes smaller groups at the edges: as it says, or as all of OpenCL 2.x do.
+fn takes_non_uniform(device: &Device) -> bool {
+    device.number(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT) != 0 || device.version().0 == 2
 }
 
 impl Range {

@@ -49,6 +49,7 @@ pub struct Program {
     devices: Vec<Arc<Device>>,
     origin: Origin,
     state: Mutex<State>,
+    release_callbacks: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 /// Where a program came from.
@@ -144,6 +145,7 @@ impl Program {
             context: context.clone(),
             devices,
             origin,
+            release_callbacks: Mutex::default(),
             state: Mutex::new(State {
                 builds,
                 running: false,
@@ -188,6 +190,11 @@ impl Program {
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// `clSetProgramReleaseCallback`: runs once when the program is gone, the last registered first.
+    pub fn on_released(&self, callback: Box<dyn FnOnce() + Send>) {
+        self.release_callbacks.lock().push(callback);
     }
 
     /// `CL_PROGRAM_DEVICES`.
@@ -348,5 +355,9 @@ fn told_build(told: DeviceBuild, known: Build) -> Build {
 impl Drop for Program {
     fn drop(&mut self) {
         self.remotes.release(&self.context, ObjectKind::Program);
+        let callbacks = std::mem::take(self.release_callbacks.get_mut());
+        for callback in callbacks.into_iter().rev() {
+            super::callbacks::run(callback);
+        }
     }
 }
