@@ -27,7 +27,7 @@ async fn who_is_told_to_end_gets_no_new_lease_and_lets_go_of_what_it_has_when_it
     let mut manager = Manager::start();
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
-        "[manager]\naddress = [\"{}\"]\n[sessions]\nconnect_limit = 3600\ndrain_limit = 3600\n",
+        "[manager]\naddress = [\"{}\"]\n[sessions]\nconnect_limit = 600\ndrain_limit = 3600\n",
         manager.address
     );
     let mut daemon = Daemon::configured(folder.path(), &text);
