@@ -162,6 +162,12 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         "the extension is our own, without handles",
     ),
     (
+        "CL_PLATFORM_SEMAPHORE*",
+        "Semaphore",
+        Anything,
+        "the extension is our own, without handles",
+    ),
+    (
         "CL_DEVICE_INTEGRATED_MEMORY_NV",
         "Integrated memory",
         Anything,
