@@ -77,6 +77,37 @@ pub(super) const REASONS: &[(&str, &str, &str)] = &[
     ("clGetKernelSubGroupInfoKHR", "SUCCESS", SUB_GROUPS),
     ("cl_wwu_server", "SUCCESS", SERVERS),
     ("cl_khr_command_buffer", "SUCCESS", COMMAND_BUFFERS),
+    ("clGetKernelSuggestedLocalWorkSize", "SUCCESS", SUGGESTED),
+    (
+        "clGetKernelSuggestedLocalWorkSize",
+        "INVALID_CONTEXT",
+        SUGGESTED,
+    ),
+    (
+        "clGetKernelSuggestedLocalWorkSize",
+        "INVALID_KERNEL_ARGS",
+        SUGGESTED,
+    ),
+    (
+        "clGetKernelSuggestedLocalWorkSize",
+        "INVALID_WORK_DIMENSION",
+        SUGGESTED,
+    ),
+    (
+        "clGetKernelSuggestedLocalWorkSize",
+        "INVALID_GLOBAL_WORK_SIZE",
+        SUGGESTED,
+    ),
+    (
+        "clGetKernelSuggestedLocalWorkSize",
+        "INVALID_VALUE",
+        SUGGESTED,
+    ),
+    (
+        "clGetKernelSuggestedLocalWorkSize",
+        "INVALID_GLOBAL_OFFSET",
+        SUGGESTED,
+    ),
     ("clCreatePipe", "SUCCESS", PIPES),
     ("clCreatePipe", "INVALID_VALUE", PIPES),
     ("clCreatePipe", "INVALID_PIPE_SIZE", PIPES),
@@ -100,6 +131,7 @@ const IL: &str = "of devices that take an intermediate language, which PoCL's do
 const SUB_GROUPS: &str =
     "of devices with sub-groups, which PoCL's has not: the library's own test program_il";
 const COMMAND_BUFFERS: &str = "Causeway's own, of a newer version than PoCL's: the library's own tests command_buffers and command_buffer_errors";
+const SUGGESTED: &str = "of devices whose driver suggests sizes, which PoCL's does not: the library's own test suggested_local_size";
 const PIPES: &str = "of devices with pipes: the fake driver's, in the library's own test pipes; the case on_device where they are";
 const DEVICE_QUEUES: &str = "of devices with queues on them: the library's own test device_queues; the case on_device where they are";
 const DESTRUCTORS: &str =
