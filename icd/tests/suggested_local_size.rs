@@ -183,6 +183,28 @@ fn what_is_wrong_is_told_in_the_specifications_order() {
         CL_INVALID_GLOBAL_OFFSET
     );
     assert_eq!(ask(null(), &raw const global), CL_INVALID_VALUE);
+    // A program that is built for the other device only.
+    let mut text = SOURCE.as_ptr();
+    let program = make!(clCreateProgramWithSource(
+        stage.context,
+        1,
+        &raw mut text,
+        null()
+    ));
+    let program = program.expect("a program");
+    let other = devices(2)[1];
+    let only = &raw const other;
+    ok!(clBuildProgram(program, 1, only, null(), None, null_mut()));
+    let unbuilt = make!(clCreateKernel(program, c"plain".as_ptr())).expect("a kernel");
+    let buffer = (&raw const stage.buffer).cast();
+    ok!(clSetKernelArg(unbuilt, 0, 8, buffer));
+    set_local(unbuilt, 4);
+    assert_eq!(
+        suggested(rich, unbuilt, &[4]),
+        Err(CL_INVALID_PROGRAM_EXECUTABLE)
+    );
+    ok!(clReleaseKernel(unbuilt));
+    ok!(clReleaseProgram(program));
     let elsewhere = context_over(&devices(2)[..1]);
     let device = devices(2)[0];
     let foreign = queue(elsewhere, device);

@@ -108,6 +108,11 @@ pub(super) const REASONS: &[(&str, &str, &str)] = &[
         "INVALID_GLOBAL_OFFSET",
         SUGGESTED,
     ),
+    (
+        "clGetKernelSuggestedLocalWorkSize",
+        "INVALID_PROGRAM_EXECUTABLE",
+        SUGGESTED,
+    ),
     ("clCreatePipe", "SUCCESS", PIPES),
     ("clCreatePipe", "INVALID_VALUE", PIPES),
     ("clCreatePipe", "INVALID_PIPE_SIZE", PIPES),
