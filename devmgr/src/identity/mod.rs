@@ -150,4 +150,10 @@ pub enum NotChanged {
         "this is the last administrator: make another first (`causeway users admin NAME yes`, or `users add NAME --admin`)"
     )]
     LastAdmin,
+    /// Nobody could come in any more who may administrate.
+    #[error(
+        "with this the last token of an administrator would go, and nobody could administrate any more: make another first \
+         (`causeway tokens create NAME`, of an administrator)"
+    )]
+    LastToken,
 }

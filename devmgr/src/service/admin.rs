@@ -330,7 +330,9 @@ fn refused(not: NotChanged) -> Status {
     match not {
         NotChanged::NoUser | NotChanged::NoToken => Status::not_found(not.to_string()),
         NotChanged::TooMany => Status::resource_exhausted(not.to_string()),
-        NotChanged::LastAdmin => Status::failed_precondition(not.to_string()),
+        NotChanged::LastAdmin | NotChanged::LastToken => {
+            Status::failed_precondition(not.to_string())
+        }
     }
 }
 

@@ -143,7 +143,12 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     let connections = Connections::new(settings)?;
     let (listeners, addresses) = listen(&settings.listen).await?;
     let stored = store.load()?;
-    let mut directory = Directory::new(stored.users, stored.tokens, stored.removed);
+    let by_certificate = settings
+        .tls
+        .as_ref()
+        .is_some_and(|of| of.client_ca.is_some());
+    let mut directory = Directory::new(stored.users, stored.tokens, stored.removed)
+        .open_without_tokens(!settings.authenticate || by_certificate);
     if settings.authenticate {
         first_admin::ensure(&settings.store, store.as_mut(), &mut directory)?;
     }

@@ -4,7 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use causeway_proto::manager::{DeleteUserRequest, ListUsersRequest, User};
+use causeway_proto::manager::{
+    CreateTokenRequest, DeleteUserRequest, ListTokensRequest, ListUsersRequest, RevokeTokenRequest,
+    User,
+};
 use tonic::Code;
 
 use super::process::{Client, Manager, Who, request};
@@ -88,8 +91,24 @@ async fn it_is_the_administrators_also_where_he_was_removed() {
         ..User::default()
     };
     first.admin.put_user(first.who.request(root)).await.unwrap();
-    let name = "admin".to_owned();
-    let delete = first.who.request(DeleteUserRequest { name });
+    // Without a token of his nobody could administrate any more.
+    let delete = || DeleteUserRequest {
+        name: "admin".to_owned(),
+    };
+    let refused = first.admin.delete_user(first.who.request(delete())).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(
+        refused.message().contains("causeway tokens create"),
+        "{refused}"
+    );
+    let token = CreateTokenRequest {
+        user: "root".to_owned(),
+        ..CreateTokenRequest::default()
+    };
+    let token = first.who.request(token);
+    first.admin.create_token(token).await.unwrap();
+    let delete = first.who.request(delete());
     first.admin.delete_user(delete).await.unwrap();
     assert!(!may_administrate(&mut first).await);
     manager.kill();
@@ -100,6 +119,39 @@ async fn it_is_the_administrators_also_where_he_was_removed() {
         !may_administrate(&mut first).await,
         "his earlier token is as it was"
     );
+}
+
+#[tokio::test]
+async fn the_last_administrators_last_token_cannot_be_revoked() {
+    let manager = Manager::configured(AUTHENTICATE);
+    let mut first = admin(&manager).await;
+    let his = || ListTokensRequest {
+        user: "admin".to_owned(),
+    };
+    let tokens = first.admin.list_tokens(first.who.request(his())).await;
+    let token_id = tokens.unwrap().into_inner().tokens[0].token_id.clone();
+    let revoke = || RevokeTokenRequest {
+        token_id: token_id.clone(),
+    };
+    let refused = first.admin.revoke_token(first.who.request(revoke())).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(
+        refused.message().contains("causeway tokens create"),
+        "{refused}"
+    );
+    assert!(may_administrate(&mut first).await);
+    // With another one it can.
+    let token = CreateTokenRequest {
+        user: "admin".to_owned(),
+        ..CreateTokenRequest::default()
+    };
+    let made = first.admin.create_token(first.who.request(token)).await;
+    let other = Who::Token(made.unwrap().into_inner().token);
+    let revoked = first.admin.revoke_token(first.who.request(revoke())).await;
+    revoked.unwrap();
+    assert!(!may_administrate(&mut first).await);
+    assert!(may_administrate(&mut manager.client(other).await).await);
 }
 
 #[test]
