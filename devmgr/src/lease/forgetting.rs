@@ -3,7 +3,8 @@
 //! A lost node without leases is forgotten after `Timing::forget`, and by an administrator at any time. How long it has
 //! been lost is written down now and then, so that a manager that is started anew each week forgets as well; it is not
 //! written when a link breaks, so that no node has to wait for the disk to come back. What an administrator is
-//! draining is kept: it shall not come back as one that is used.
+//! draining is kept: it shall not come back as one that is used. An account that joins under ever new names has room for
+//! [`MOST_NODES`]: the longest absent of its own makes room for the next.
 //!
 //! Invariant: whoever is forgotten serves nothing that anybody else could be granted: its units go with it, and if it
 //! comes back it is told first to withdraw what it serves.
@@ -15,12 +16,17 @@ use super::alarm::Alarm;
 use super::change::{Absence, Change};
 use super::id::Epoch;
 use super::manager::Manager;
+use super::nodes::Node;
 use super::time::Span;
 use crate::inventory::NodeId;
+use crate::policy::UserName;
 use crate::policy::queue::Place;
 
 /// Between two looks at who is absent, at most and at least.
 const LOOK_EVERY: (Span, Span) = (Span::seconds(3600), Span::seconds(1));
+
+/// Nodes of one account that are known at once, lost ones included.
+pub const MOST_NODES: usize = 4096;
 
 /// Why a node is not forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -82,6 +88,37 @@ impl Manager {
         self.alarms.set(Alarm::Node(id), None);
         self.not_awaited(id);
         self.judge(hopeful);
+    }
+
+    /// Whether a node can be taken in as this account's: it is known, there is room, or room can be made.
+    #[must_use]
+    pub fn has_room(&self, id: NodeId, account: Option<&UserName>) -> bool {
+        self.nodes.contains_key(&id)
+            || self.of_account(account).count() < MOST_NODES
+            || self.most_dispensable(account).is_some()
+    }
+
+    /// A node of this account that was never here is about to be taken in.
+    pub(super) fn make_room(&mut self, account: Option<&UserName>) {
+        if self.of_account(account).count() >= MOST_NODES
+            && let Some(id) = self.most_dispensable(account)
+        {
+            self.forget_node(id);
+        }
+    }
+
+    fn of_account(&self, account: Option<&UserName>) -> impl Iterator<Item = (&NodeId, &Node)> {
+        let nodes = self.nodes.iter();
+        nodes.filter(move |(_, node)| node.account.as_ref() == account)
+    }
+
+    /// The one that is lost for the longest, without leases, and that nobody drains.
+    fn most_dispensable(&self, account: Option<&UserName>) -> Option<NodeId> {
+        let lost = self
+            .of_account(account)
+            .filter(|(_, node)| !node.connected && !node.draining && node.grants.is_empty());
+        let since = lost.filter_map(|(id, node)| Some((node.absent?, *id)));
+        since.min().map(|(_, id)| id)
     }
 
     /// Waiting requests that could be served as long as this node is known.

@@ -34,7 +34,7 @@ mod view;
 pub use action::{Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step};
 pub use change::{Change, Rows};
 pub use event::{Event, GrantWord, Joined, NewRequest, Running};
-pub use forgetting::NotForgotten;
+pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
 pub use lack::{Detail, Lack};
 pub use manager::Manager;

@@ -77,6 +77,9 @@ impl Manager {
             self.node_lost(id);
         }
         let new = !self.nodes.contains_key(&id);
+        if new {
+            self.make_room(joined.account.as_ref());
+        }
         let node = self.nodes.entry(id).or_default();
         let account = joined.account.or_else(|| node.account.clone());
         let now = (joined.name, joined.addresses, account);

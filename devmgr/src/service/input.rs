@@ -12,7 +12,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::book::Sight;
 use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
 use crate::inventory::NodeId;
-use crate::lease::{Event, Joined, Lack, LeaseId, NewRequest, NotForgotten, Outcome, Refused};
+use crate::lease::{
+    Event, Joined, Lack, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Refused,
+};
 use crate::policy::UserName;
 
 /// One thing for the owner to do. Each is handled as a whole before the next is looked at.
@@ -75,6 +77,11 @@ pub(crate) enum NotJoined {
         "another account has joined as the node of this uuid: a copied machine needs a `node.seed` of its own; if the node's account has changed, an administrator removes the earlier one with `causeway users remove`"
     )]
     AnothersNode,
+    /// One more would be too many.
+    #[error(
+        "{MOST_NODES} nodes have joined by this account, and none of them can be forgotten: they are connected, drained or leased. An administrator removes those that will not come back with `causeway nodes remove`, or makes another account with `causeway users add --node`"
+    )]
+    TooMany,
     /// Meanwhile it may not.
     #[error("what it has shown lets no node in any more")]
     NoNode,

@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::gate::{Gate, Peer, check_name, wall_now};
-use super::input::{ConnectionId, Input, Load, NodeLink};
+use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
 use super::wire;
 use crate::identity::NotKnown;
 use crate::inventory::NodeId;
@@ -90,7 +90,12 @@ impl Nodes for NodesService {
         // A task of its own: who hangs up here has left.
         tokio::spawn(connection.read(words, closed));
         let answer = answered.await.map_err(|_| gone())?;
-        answer.map_err(|not| Status::permission_denied(not.to_string()))?;
+        answer.map_err(|not| match not {
+            NotJoined::TooMany => Status::resource_exhausted(not.to_string()),
+            NotJoined::AnothersNode | NotJoined::NoNode => {
+                Status::permission_denied(not.to_string())
+            }
+        })?;
         let sent = tokio_stream::StreamExt::map(ReceiverStream::new(sent), Ok);
         Ok(Response::new(Box::pin(sent)))
     }

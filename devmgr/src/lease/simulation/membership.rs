@@ -408,3 +408,79 @@ fn what_a_lost_node_has_is_set_aside_for_nobody() {
     world.give_back(late);
     assert!(world.holds(large));
 }
+
+/// A node without devices says hello, if the machine has room for it; whether it had.
+fn arrive(manager: &mut Manager, number: u32, account: &str) -> bool {
+    let node = numbered(number);
+    let account = UserName::from(account);
+    let has_room = manager.has_room(node, Some(&account));
+    if has_room {
+        let joined = Joined {
+            node,
+            name: format!("node{number}"),
+            addresses: Vec::new(),
+            account: Some(account),
+            running: Vec::new(),
+            devices: Vec::new(),
+            stopping: false,
+        };
+        manager.handle(Time(u64::from(number)), Event::NodeJoined(joined));
+    }
+    has_room
+}
+
+fn numbered(number: u32) -> NodeId {
+    NodeId(u128::from(number).to_be_bytes())
+}
+
+#[test]
+fn an_account_that_joins_under_ever_new_names_makes_room_by_its_own() {
+    let calendar = Calendar {
+        time: Time(0),
+        wall: Wall(1_700_000_000_000),
+    };
+    let mut manager = Manager::load(Rows::default(), calendar);
+    let (most, lost) = (MOST_NODES as u32, Event::NodeLost { node: numbered(0) });
+    assert!(arrive(&mut manager, 1_000_000, "other") && arrive(&mut manager, 0, "one"));
+    manager.handle(
+        Time(1),
+        Event::NodeLost {
+            node: numbered(1_000_000),
+        },
+    );
+    // The first stays connected until the end, the second is drained, all others are lost after each other.
+    for number in 1..most {
+        assert!(arrive(&mut manager, number, "one"));
+        if number == 1 {
+            let node = numbered(number);
+            manager.handle(
+                Time(1),
+                Event::Drain {
+                    node,
+                    draining: true,
+                },
+            );
+        }
+        let node = numbered(number);
+        manager.handle(Time(u64::from(number)), Event::NodeLost { node });
+    }
+    for number in most..most + 100 {
+        assert!(arrive(&mut manager, number, "one"));
+        assert_eq!(manager.nodes().count(), MOST_NODES + 1);
+        let node = numbered(number);
+        manager.handle(Time(u64::from(number)), Event::NodeLost { node });
+    }
+    let known: BTreeSet<NodeId> = manager.nodes().map(|of| of.node).collect();
+    let knows = |number| known.contains(&numbered(number));
+    assert!(knows(0) && knows(1) && knows(1_000_000));
+    assert!((2..102).all(|number| !knows(number)) && (102..most + 100).all(knows));
+    // Where none of its own can go it is not taken in; who is known comes back, and another account's are not counted.
+    for number in 102..most + 100 {
+        assert!(arrive(&mut manager, number, "one"));
+    }
+    assert!(!arrive(&mut manager, 2_000_000, "one"));
+    assert!(arrive(&mut manager, 1_000_000, "other") && arrive(&mut manager, 2_000_001, "other"));
+    manager.handle(Time(2_000_002), lost);
+    assert!(arrive(&mut manager, 2_000_003, "one"));
+    assert!(manager.nodes().all(|of| of.node != numbered(0)));
+}

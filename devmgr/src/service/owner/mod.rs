@@ -261,6 +261,9 @@ impl Owner {
                 return Err(NotJoined::AnothersNode);
             }
         }
+        if !self.manager.has_room(joined.node, joined.account.as_ref()) {
+            return Err(NotJoined::TooMany);
+        }
         self.book.connect(&joined, &link);
         self.links.insert(joined.node, link);
         self.handle(Event::NodeJoined(joined));
