@@ -42,12 +42,44 @@ impl From<io::Error> for NotSecured {
 }
 
 impl NotSecured {
+    /// What is wrong with the other end's certificate, if that is it.
+    #[must_use]
+    pub fn bad_certificate(&self) -> Option<BadCertificate> {
+        use rustls::CertificateError as Wrong;
+        let NotSecured::Tls(rustls::Error::InvalidCertificate(wrong)) = self else {
+            return None;
+        };
+        match wrong {
+            // The latter of a CA that has the same name.
+            Wrong::UnknownIssuer | Wrong::BadSignature => Some(BadCertificate::OtherCa),
+            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+                Some(BadCertificate::OtherName)
+            }
+            Wrong::Expired
+            | Wrong::ExpiredContext { .. }
+            | Wrong::NotValidYet
+            | Wrong::NotValidYetContext { .. } => Some(BadCertificate::OtherTime),
+            _ => None,
+        }
+    }
+
     /// The other end was too slow.
     #[must_use]
     pub fn is_late(&self) -> bool {
         matches!(self, NotSecured::Io(error)
             if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock))
     }
+}
+
+/// What is wrong with the certificate of the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadCertificate {
+    /// Another CA has signed it than the one that was named.
+    OtherCa,
+    /// It is of another name.
+    OtherName,
+    /// Its time is over, or has not begun.
+    OtherTime,
 }
 
 /// Brings the handshake to its end. Leaves time limits set on the socket.

@@ -40,7 +40,7 @@ pub use claim::{BadKey, LeaseKey, LeaseVerifier, NotALease, VerifiedLease};
 pub use client::{ClientTls, pinned};
 pub use files::{BadFile, read_secret};
 pub use fingerprint::Fingerprint;
-pub use handshake::{NotSecured, complete};
+pub use handshake::{BadCertificate, NotSecured, complete};
 pub use line::Line;
 pub use records::{Opener, Records};
 pub use secret::Secret;

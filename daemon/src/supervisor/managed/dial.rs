@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use causeway_security::{ClientTls, NotSecured, Token, secure};
+use causeway_security::{BadCertificate, ClientTls, NotSecured, Token, secure};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,6 +26,34 @@ pub(super) enum NotDialled {
     Tls(#[from] NotSecured),
     #[error("it speaks no HTTP/2: {0}")]
     Http2(#[from] tonic::transport::Error),
+}
+
+impl NotDialled {
+    /// What to do about it, where it is told by what is wrong.
+    pub(super) fn cure(&self) -> Option<&'static str> {
+        let NotDialled::Tls(not) = self else {
+            return None;
+        };
+        if matches!(not, NotSecured::InTheClear) {
+            return Some(
+                "that is a device manager without TLS, or another port: give it a certificate ([tls] in manager.toml)",
+            );
+        }
+        Some(match not.bad_certificate()? {
+            BadCertificate::OtherCa => {
+                "another CA has signed the device manager's certificate: name the one that did (--manager-ca, [manager] ca \
+                 in daemon.toml)"
+            }
+            BadCertificate::OtherName => {
+                "call the device manager by a name of its certificate (--manager, [manager] address in daemon.toml), or make \
+                 it one with that name (causeway certs node NAME --address HOST)"
+            }
+            BadCertificate::OtherTime => {
+                "make the device manager a new certificate (causeway certs node NAME; [tls] in manager.toml), and see \
+                 whether the clocks of both are right"
+            }
+        })
+    }
 }
 
 /// A connection to the manager.
@@ -117,11 +145,8 @@ mod tests {
         );
         let serving = tokio::spawn(async move {
             let (refused, _) = listener.accept().await.unwrap();
-            assert!(
-                secure(server.handshake().unwrap(), refused, &[])
-                    .await
-                    .is_err()
-            );
+            let refused = secure(server.handshake().unwrap(), refused, &[]);
+            assert!(refused.await.is_err());
             let (socket, _) = listener.accept().await.unwrap();
             let mut stream = secure(server.handshake().unwrap(), socket, &[])
                 .await
@@ -136,5 +161,47 @@ mod tests {
         let ours = ClientTls::load(&ca, None).unwrap();
         dial(&address, Some(&ours)).await.unwrap();
         serving.await.unwrap();
+    }
+
+    /// What to do about a manager that shows this certificate, in words of the settings.
+    async fn cure_of(folder: &Path, ca: &Issued, shown: &Issued) -> Option<&'static str> {
+        let (certificate, key) = write(folder, "shown", shown);
+        let server = ServerTls::load(&certificate, &key, ClientCertificates::None).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = ManagerAddress {
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().unwrap().port(),
+        };
+        let serving = tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.unwrap();
+            let refused = secure(server.handshake().unwrap(), socket, &[]);
+            assert!(refused.await.is_err());
+        });
+        let ca = ClientTls::load(&write(folder, "named", ca).0, None).unwrap();
+        let refused = dial(&address, Some(&ca)).await.unwrap_err();
+        serving.await.unwrap();
+        refused.cure()
+    }
+
+    #[tokio::test]
+    async fn of_a_bad_certificate_it_is_told_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+        let (valid, over) = (now - hour..now + hour, now - 2 * hour..now - hour);
+        let (authority, ca) = Authority::generate("ours", valid.clone()).unwrap();
+        let (_, other) = Authority::generate("other", valid.clone()).unwrap();
+        let (_, alike) = Authority::generate("ours", valid.clone()).unwrap();
+        let at = |name: &str, valid| authority.node(&[name.to_owned()], valid).unwrap();
+        let good = at("127.0.0.1", valid.clone());
+        let (elsewhere, late) = (at("10.0.0.1", valid), at("127.0.0.1", over));
+        for (ca, shown, word) in [
+            (&other, &good, "--manager-ca"),
+            (&alike, &good, "--manager-ca"),
+            (&ca, &elsewhere, "--manager,"),
+            (&ca, &late, "clocks"),
+        ] {
+            let cure = cure_of(folder.path(), ca, shown).await.unwrap();
+            assert!(cure.contains(word), "{cure}");
+        }
     }
 }

@@ -100,6 +100,16 @@ enum Parted {
     Nonsense(&'static str),
 }
 
+impl Parted {
+    /// What to do about it.
+    fn cure(&self) -> Option<&'static str> {
+        match self {
+            Parted::NotDialled(not) => not.cure(),
+            _ => None,
+        }
+    }
+}
+
 /// Stays with the manager, for ever.
 pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Managed) {
     let mut pause = PAUSE;
@@ -118,7 +128,7 @@ pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Ma
             pause = PAUSE;
             tracing::warn!(manager = %address, error = %parted, "the device manager is away; what it has granted is served on");
         } else {
-            tracing::warn!(manager = %address, error = %parted, "the device manager cannot be joined; trying again");
+            tracing::warn!(manager = %address, error = %parted, cure = parted.cure(), "the device manager cannot be joined; trying again");
         }
         // All daemons of a cluster lose their manager at the same moment, and need not come back at one.
         tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
