@@ -1,48 +1,35 @@
 //! A socket for tonic to serve, with something that lives as long as it does.
 //!
-//! What is held may be a permit, or the sender of a channel whose end somebody awaits. Bytes that were
-//! read to find out what the connection is are read again first.
+//! What is held may be the sender of a channel whose end somebody awaits.
 #![forbid(unsafe_code)]
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
+use causeway_serving::door::Port;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
-
-use crate::port::{Caller, Port};
 
 /// See the module.
 pub(crate) struct Held<T> {
     socket: Port,
-    replay: Bytes,
     _held: T,
 }
 
 impl<T> Held<T> {
-    /// A socket from which nothing has been read.
     pub(crate) fn new(socket: Port, held: T) -> Held<T> {
-        Held::after(Bytes::new(), socket, held)
-    }
-
-    /// A socket from which `read` has been read.
-    pub(crate) fn after(read: Bytes, socket: Port, held: T) -> Held<T> {
         Held {
             socket,
-            replay: read,
             _held: held,
         }
     }
 }
 
 impl<T> Connected for Held<T> {
-    type ConnectInfo = Caller;
+    type ConnectInfo = ();
 
-    fn connect_info(&self) -> Caller {
-        self.socket.caller()
-    }
+    fn connect_info(&self) {}
 }
 
 impl<T: Unpin> AsyncRead for Held<T> {
@@ -51,13 +38,7 @@ impl<T: Unpin> AsyncRead for Held<T> {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.replay.is_empty() {
-            return Pin::new(&mut self.socket).poll_read(cx, into);
-        }
-        let n = self.replay.len().min(into.remaining());
-        into.put_slice(&self.replay[..n]);
-        self.replay.advance(n);
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.socket).poll_read(cx, into)
     }
 }
 

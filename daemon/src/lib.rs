@@ -27,7 +27,6 @@ pub mod confinement;
 pub mod driver_files;
 pub mod handover;
 mod held;
-mod port;
 pub mod runtime;
 pub mod scratch;
 pub mod supervisor;

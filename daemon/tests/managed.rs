@@ -3,18 +3,22 @@
 mod common;
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use causeway_proto::command::{CreateContext, ObjectKind, command::Kind};
-use causeway_proto::control::Inventory;
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{GetInventoryRequest, Inventory};
 use causeway_proto::manager::{Drain, Grant, Heartbeat, Stopping, Unit, from_node, to_node};
 use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
+use causeway_proto::version::WireVersion;
 use causeway_security::LeaseKey;
 use common::manager::{LONG, Manager, Node, USER, claim, grant};
 use common::{Daemon, Session};
+use hyper_util::rt::TokioIo;
 use rustix::process::{Pid, Signal, kill_process};
 use tonic::Code;
+use tonic::transport::{Channel, Endpoint, Uri};
 
 const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
 const MIB: u64 = 1 << 20;
@@ -24,8 +28,12 @@ const DEVICES: &str = "devices = 3";
 const SHARES: &str = "[[shares]]\ndevice = \"0.2\"\ncount = 2\nmemory = 67108864\n";
 
 fn daemon(manager: &Manager, state: &Path) -> Daemon {
+    configured(manager, state, SHARES)
+}
+
+fn configured(manager: &Manager, state: &Path, text: &str) -> Daemon {
     let config = state.join("daemon.toml");
-    std::fs::write(&config, SHARES).unwrap();
+    std::fs::write(&config, text).unwrap();
     let arguments = [
         "--manager",
         &manager.address.to_string(),
@@ -531,4 +539,54 @@ fn every_line_about_a_session_tells_whose_it_is() {
     ] {
         assert!(said.iter().any(|of| of == message), "{message}: {said:?}");
     }
+}
+
+/// One connection, in which a node is asked.
+async fn reach(daemon: &Daemon) -> NodeClient<Channel> {
+    let socket = tokio::net::TcpStream::connect(&daemon.address).await;
+    let mut socket = Some(socket.unwrap());
+    let connector = tower::service_fn(move |_: Uri| {
+        let socket = socket.take().map(TokioIo::new);
+        std::future::ready(socket.ok_or_else(|| std::io::Error::other("one is all there is")))
+    });
+    let node = Endpoint::from_static("http://node");
+    NodeClient::new(node.connect_with_connector(connector).await.unwrap())
+}
+
+async fn ask(
+    node: &mut NodeClient<Channel>,
+    credential: &[u8],
+) -> Result<Inventory, tonic::Status> {
+    let request = GetInventoryRequest {
+        wire_version: WireVersion::CURRENT.number().into(),
+        credential: credential.to_vec().into(),
+    };
+    Ok(node.get_inventory(request).await?.into_inner())
+}
+
+#[test]
+fn who_shows_no_lease_has_little_time() {
+    let manager = Manager::start();
+    let state = tempfile::tempdir().unwrap();
+    let short = "[connections]\nhandshake_time_limit_ms = 1000\n";
+    let daemon = configured(&manager, state.path(), short);
+    let node = manager.welcomed(10);
+    let lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    node.grant(&lease);
+    let credential = manager.credential(&node, &lease);
+    common::block_on(async {
+        let mut holder = reach(&daemon).await;
+        let devices = ask(&mut holder, &credential).await.unwrap();
+        assert_eq!(shown(&devices), [false, true, false]);
+        let mut stranger = reach(&daemon).await;
+        // He is told so, again and again, until his time is over.
+        let until = Instant::now() + common::LIMIT;
+        while let Ok(nothing) = ask(&mut stranger, b"a lease").await {
+            assert!(Instant::now() < until, "he is not ended");
+            assert_eq!(shown(&nothing), [false; 3]);
+            assert!(nothing.problems[0].contains("is no lease"));
+        }
+        // Later than that, over the connection that he had before.
+        ask(&mut holder, &credential).await.unwrap();
+    });
 }

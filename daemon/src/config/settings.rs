@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use causeway_proto::DAEMON_PORT;
+use causeway_serving::admission::Admission;
 use causeway_serving::logging::{BadLogging, Logging};
 use causeway_serving::watched;
 use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
@@ -62,12 +63,19 @@ pub struct Handshakes {
     pub limit: usize,
     /// The same, from one address.
     pub per_peer: usize,
-    /// For the first bytes.
+    /// For the first bytes and a handshake, and then again for a credential.
     pub time_limit: Duration,
-    /// gRPC connections at once.
+    /// gRPC connections at once, of strangers and of others each.
     pub control: usize,
     /// The same, from one address.
     pub control_per_peer: usize,
+}
+
+impl Handshakes {
+    /// Places for gRPC connections.
+    pub(crate) fn control(&self) -> Admission {
+        Admission::new(self.control, self.control_per_peer)
+    }
 }
 
 /// How soon a loss is noticed.

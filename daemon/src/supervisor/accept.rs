@@ -12,16 +12,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
 use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
+use causeway_serving::door::{Connection, Full, Peer, Port, Standing};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 
-use super::Supervisor;
 use super::admission::Permit;
 use super::node_service::ControlConnections;
 use super::opening::{self, Opening};
-use crate::held::Held;
-use crate::port::Port;
+use super::{Supervisor, authentication};
 
 /// Why connections are refused.
 pub(super) const REASONS: [&str; 9] = [
@@ -141,8 +140,8 @@ enum NotServed {
     Clear,
     #[error(transparent)]
     NotSecured(#[from] NotSecured),
-    #[error("too many gRPC connections")]
-    Control,
+    #[error("gRPC: {0}")]
+    Control(#[from] Full),
     #[error(transparent)]
     Preamble(#[from] BadPreamble),
     #[error(transparent)]
@@ -159,7 +158,7 @@ impl NotServed {
             NotServed::Tls => "tls_is_off",
             NotServed::Clear => "in_the_clear",
             NotServed::NotSecured(_) => "tls",
-            NotServed::Control => TOO_MANY,
+            NotServed::Control(_) => TOO_MANY,
             NotServed::Preamble(_) => "preamble",
             NotServed::Verdict(_) => "session",
         }
@@ -169,11 +168,12 @@ impl NotServed {
 async fn route(
     supervisor: &Supervisor,
     mut socket: TcpStream,
-    peer: SocketAddr,
+    address: SocketAddr,
     control: &ControlConnections,
     handshake: Permit,
 ) -> Result<(), NotServed> {
-    let deadline = Instant::now() + supervisor.settings.handshakes.time_limit;
+    let limit = supervisor.settings.handshakes.time_limit;
+    let deadline = Instant::now() + limit;
     let tls = &supervisor.settings.security.tls;
     let (read, port) = match (open(supervisor, &mut socket).await?, tls) {
         (Opening::Control(read), None) => (read, Port::Clear(socket)),
@@ -189,12 +189,20 @@ async fn route(
         }
         (Opening::Foreign, _) => return Err(NotServed::Foreign),
     };
-    let permit = supervisor.control.admit(peer.ip());
-    let permit = permit.ok_or(NotServed::Control)?;
+    let certified = port.certified();
+    let is_known = authentication::knows(&supervisor.settings, certified.as_deref());
+    let standing = Arc::new(Standing::new(address, is_known, &supervisor.control)?);
     drop(handshake);
     port.set_nodelay()?;
+    let peer = Peer {
+        address,
+        certified,
+        standing,
+    };
+    // Once more the time of a handshake, for a credential.
+    let connection = Connection::new(port, read, peer, limit);
     // It fails only when the daemon is ending.
-    let _ = control.send(Ok(Held::after(read, port, permit))).await;
+    let _ = control.send(Ok(connection)).await;
     Ok(())
 }
 

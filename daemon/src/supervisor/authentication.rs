@@ -1,43 +1,94 @@
 //! Who calls: a user, by certificate or token, or nobody that has to be known.
 //!
 //! What it is not: it says nothing about what a user may have. Invariant: where the settings ask for a name, a call
-//! without one gets an answer that tells nothing about the node.
+//! without one gets an answer that tells nothing about the node, and nothing of its message is read.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use causeway_security::{NotAuthenticated, Token};
-use tonic::metadata::MetadataMap;
+use causeway_serving::door::{Judge, Peer};
+use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
 
-use crate::config::Security;
-use crate::port::Caller;
+use super::{Supervisor, node_service};
+use crate::config::{Security, Settings};
 
-/// Before the token, in `authorization`.
+/// The header with a token, and what stands before it there.
+const AUTHORIZATION: &str = "authorization";
 const SCHEME: &str = "Bearer ";
 
 /// A caller who has shown who he is, where that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User(pub(super) Option<String>);
 
-/// Makes sure of the caller.
+/// Whether a new connection is nobody's who has to show anything, or has shown a certificate. Where leases are asked
+/// for, it is a stranger's until a good one came over it.
+pub(super) fn knows(settings: &Settings, certified: Option<&str>) -> bool {
+    match settings.security.authenticates() {
+        true => settings.security.client_certificates && certified.is_some(),
+        false => settings.manager.is_none(),
+    }
+}
+
+/// Judges callers of the node.
+#[derive(Clone)]
+pub(super) struct Door(pub(super) Arc<Supervisor>);
+
+impl Judge for Door {
+    type Caller = User;
+
+    fn judge(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<User, Status> {
+        let user = judged(&self.0.settings.security, headers, extensions.get::<Peer>());
+        if let Err(status) = &user {
+            node_service::count_refusal(&self.0, path, status);
+        }
+        user
+    }
+}
+
+/// `UNAUTHENTICATED`, and why, or `RESOURCE_EXHAUSTED`; the log has where the call came from.
+fn judged(security: &Security, headers: &HeaderMap, peer: Option<&Peer>) -> Result<User, Status> {
+    let certified = peer.and_then(|peer| peer.certified.clone());
+    let user = user(security, certified, headers, SystemTime::now()).map_err(|error| {
+        let address = peer.map(|peer| peer.address);
+        tracing::info!(peer = ?address, %error, "a call was refused");
+        Status::unauthenticated(error.to_string())
+    })?;
+    match peer {
+        Some(peer) if user.0.is_some() => let_in(peer)?,
+        _ => {}
+    }
+    Ok(user)
+}
+
+/// From now on the connection is not a stranger's.
 ///
 /// # Errors
-/// `UNAUTHENTICATED`, and why; the log has where the call came from.
-pub(super) fn authenticate<T>(security: &Security, request: &Request<T>) -> Result<User, Status> {
-    let caller = request.extensions().get::<Caller>();
-    let certified = caller.and_then(|caller| caller.certified.clone());
-    let user = user(security, certified, request.metadata(), SystemTime::now());
-    user.map_err(|error| {
-        let peer = caller.and_then(|caller| caller.peer);
-        tracing::info!(?peer, %error, "a call was refused");
-        Status::unauthenticated(error.to_string())
-    })
+/// `RESOURCE_EXHAUSTED`.
+pub(super) fn let_in(peer: &Peer) -> Result<(), Status> {
+    let let_in = peer.standing.let_in();
+    let_in.map_err(|full| Status::resource_exhausted(full.to_string()))
+}
+
+/// Who calls, as he was judged.
+///
+/// # Errors
+/// `INTERNAL`: he was not.
+pub(super) fn caller<T>(request: &Request<T>) -> Result<User, Status> {
+    let judged = request.extensions().get::<User>().cloned();
+    judged.ok_or_else(|| Status::internal("nobody asked who calls"))
 }
 
 fn user(
     security: &Security,
     certified: Option<String>,
-    metadata: &MetadataMap,
+    headers: &HeaderMap,
     now: SystemTime,
 ) -> Result<User, NotAuthenticated> {
     if !security.authenticates() {
@@ -48,8 +99,8 @@ fn user(
         return Ok(User(Some(name)));
     }
     let tokens = security.tokens.as_ref().ok_or(NotAuthenticated::Nothing)?;
-    let said = metadata
-        .get("authorization")
+    let said = headers
+        .get(AUTHORIZATION)
         .and_then(|said| said.to_str().ok());
     let said = said.and_then(|said| said.strip_prefix(SCHEME));
     let token = Token::parse(said.ok_or(NotAuthenticated::Nothing)?.as_bytes());
@@ -61,12 +112,11 @@ fn user(
 mod tests {
     use super::*;
     use causeway_security::TokenList;
-    use std::sync::Arc;
 
-    fn said(text: &str) -> MetadataMap {
-        let mut metadata = MetadataMap::new();
-        metadata.insert("authorization", text.parse().unwrap());
-        metadata
+    fn said(text: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, text.parse().unwrap());
+        headers
     }
 
     #[test]
@@ -79,11 +129,11 @@ mod tests {
             ..Security::default()
         };
         let bearer = |token: &Token| said(&format!("Bearer {}", token.reveal()));
-        let none = MetadataMap::new();
+        let none = HeaderMap::new();
         let now = SystemTime::now();
-        let of = |security: &Security, certified: Option<&str>, metadata: &MetadataMap| {
+        let of = |security: &Security, certified: Option<&str>, headers: &HeaderMap| {
             let certified = certified.map(str::to_owned);
-            user(security, certified, metadata, now).map(|User(name)| name)
+            user(security, certified, headers, now).map(|User(name)| name)
         };
         let alice = Ok(Some("alice".to_owned()));
         assert_eq!(of(&with_tokens, None, &bearer(&token)), alice);

@@ -38,6 +38,7 @@ use std::time::Instant;
 use causeway_lane::Place;
 use causeway_proto::control::Inventory;
 use causeway_serving::admission::{self, Admission};
+use causeway_serving::door::Places;
 use causeway_serving::services::NotReflected;
 use causeway_serving::watched::Listener;
 use tokio::net::{TcpListener, UnixListener};
@@ -92,8 +93,8 @@ struct Supervisor {
     started: Instant,
     /// Connections that have not said yet what they are.
     handshakes: Admission,
-    /// gRPC connections.
-    control: Admission,
+    /// gRPC connections: of those who have not shown yet that they may come, and of others.
+    control: Places,
     inventory: InventoryCache,
     workers: Workers,
     /// On a node that a device manager gives out.
@@ -154,10 +155,10 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         uuid,
         started: Instant::now(),
         handshakes: Admission::new(settings.handshakes.limit, settings.handshakes.per_peer),
-        control: Admission::new(
-            settings.handshakes.control,
-            settings.handshakes.control_per_peer,
-        ),
+        control: Places {
+            strangers: settings.handshakes.control(),
+            known: settings.handshakes.control(),
+        },
         inventory: InventoryCache::new(settings.inventory, processes),
         workers,
         managed,

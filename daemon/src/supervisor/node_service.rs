@@ -12,6 +12,7 @@ use causeway_proto::control::{
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::Verdict;
 use causeway_proto::version;
+use causeway_serving::door::{Connection, Judged, Peer};
 use causeway_serving::services::{NotReflected, Services};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,17 +20,14 @@ use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
 use super::Supervisor;
-use super::admission::Permit;
-use super::authentication::{User, authenticate};
+use super::authentication::{self, Door, User, caller};
 use super::holders::Holder;
 use super::managed::{Managed, NoLease, Place};
 use super::workers::NotOpened;
 use crate::handover::{Leased, MAX_USER, Owner};
-use crate::held::Held;
-use crate::port::Caller;
 
 /// Where accepted connections that speak HTTP/2 go.
-pub(super) type ControlConnections = mpsc::Sender<io::Result<Held<Permit>>>;
+pub(super) type ControlConnections = mpsc::Sender<io::Result<Connection>>;
 
 /// A request is small; its strings are cut before they reach the log.
 const MAX_REQUEST: usize = 64 << 10;
@@ -38,12 +36,16 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(10);
 /// Nobody needs a control connection for longer; who does opens another.
 const MAX_AGE: Duration = Duration::from_secs(600);
+/// A call's message has to come, and its answer to begin, beside the time for which drivers load.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// What tools are told of a node that `--insecure` has opened to everybody.
 const EXPOSED: &str =
     "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
 /// What tools are told of a node that was told to end.
 const STOPPING: &str =
     "STOPPING: this node opens no session any more, and ends when those that run are over";
+/// The path of the call that opens a session.
+const OPEN_SESSION: &str = "/causeway.control.v1.Node/OpenSession";
 /// Calls at once on one connection.
 const MAX_STREAMS: u32 = 16;
 /// Why sessions are not opened.
@@ -62,10 +64,15 @@ pub(super) const REASONS: [&str; 6] = [
 /// When reflection has nothing to tell of it.
 pub(super) fn serve(supervisor: &Arc<Supervisor>) -> Result<ControlConnections, NotReflected> {
     let (connections, incoming) = mpsc::channel(64);
+    let door = Door(Arc::clone(supervisor));
     let node = NodeService(Arc::clone(supervisor));
+    let node = NodeServer::new(node).max_decoding_message_size(MAX_REQUEST);
     let health = supervisor.health.subscribe();
+    // Who asks for devices may wait for others' look at them and for his own; each is up to two probes.
+    let probes = 4 * supervisor.settings.inventory.probe_time_limit;
     let services = Services::default()
-        .with(NodeServer::new(node).max_decoding_message_size(MAX_REQUEST))
+        .within(probes + ANSWER_WITHIN)
+        .with(Judged::new(&door, node))
         .with_health(health, Option::is_none)
         .with_reflection(causeway_proto::SERVICES)?;
     let serving = Server::builder()
@@ -92,9 +99,13 @@ impl Node for NodeService {
         &self,
         request: Request<GetInventoryRequest>,
     ) -> Result<Response<Inventory>, Status> {
-        let user = authenticate(&self.0.settings.security, &request)?;
+        let user = caller(&request)?;
         self.check_version(request.get_ref().wire_version)?;
-        let known = self.0.current_inventory().await;
+        // A stranger is shown no device, so nobody looks for them on his account.
+        let known = match self.let_in(&request, &request.get_ref().credential, &user)? {
+            true => self.0.current_inventory().await,
+            false => self.0.inventory.latest(),
+        };
         let inventory = self.0.told(&known);
         Ok(Response::new(match &self.0.managed {
             None => inventory,
@@ -117,7 +128,7 @@ impl Node for NodeService {
         &self,
         request: Request<CloseSessionRequest>,
     ) -> Result<Response<CloseSessionReply>, Status> {
-        authenticate(&self.0.settings.security, &request)?;
+        caller(&request)?;
         let request = request.get_ref();
         let named = <[u8; 16]>::try_from(&request.session_id[..])
             .ok()
@@ -135,7 +146,7 @@ impl Node for NodeService {
         &self,
         request: Request<GetStatusRequest>,
     ) -> Result<Response<NodeStatus>, Status> {
-        authenticate(&self.0.settings.security, &request)?;
+        caller(&request)?;
         self.check_version(request.get_ref().wire_version)?;
         let counts = self.0.workers.counts();
         let known = self.0.inventory.latest();
@@ -157,10 +168,15 @@ impl Node for NodeService {
 
 impl NodeService {
     async fn open(&self, request: Request<OpenSessionRequest>) -> Result<OpenSessionReply, Status> {
-        let user = authenticate(&self.0.settings.security, &request)?;
+        let user = caller(&request)?;
         let holder = holder(&user, &request);
+        self.check_version(request.get_ref().wire_version)?;
+        let is_let_in = self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
-        self.check_version(request.wire_version)?;
+        if !is_let_in {
+            // He is told why, and nobody looks for devices on his account.
+            self.lease(&request.credential, &user)?;
+        }
         let generation = self.0.current_inventory().await.inventory.generation;
         if request.inventory_generation != generation {
             return Err(Status::failed_precondition(
@@ -204,6 +220,23 @@ impl NodeService {
         })
     }
 
+    /// Where leases are asked for, who shows a good one is let in. Whether the connection is no stranger's.
+    fn let_in<T>(
+        &self,
+        request: &Request<T>,
+        credential: &[u8],
+        user: &User,
+    ) -> Result<bool, Status> {
+        let Some(peer) = request.extensions().get::<Peer>() else {
+            return Ok(false);
+        };
+        let is_leased = |managed: &Managed| managed.knows(credential, user);
+        if !peer.standing.is_known() && self.0.managed.as_ref().is_some_and(is_leased) {
+            authentication::let_in(peer)?;
+        }
+        Ok(peer.standing.is_known())
+    }
+
     /// On a managed node, the place in a lease that the credential is good for.
     fn lease(
         &self,
@@ -244,9 +277,9 @@ fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> + use<> {
 
 /// Whose session it is to be.
 fn holder<T>(User(user): &User, request: &Request<T>) -> Holder {
-    let caller = request.extensions().get::<Caller>();
+    let peer = request.extensions().get::<Peer>();
     Holder {
-        address: caller.and_then(|caller| caller.peer).map(|peer| peer.ip()),
+        address: peer.map(|peer| peer.address.ip()),
         user: user.clone(),
     }
 }
@@ -258,6 +291,13 @@ fn owner(User(user): &User) -> Owner {
         user: user
             .as_ref()
             .map(|user| user.chars().take(MAX_USER).collect()),
+    }
+}
+
+/// A call was refused before the service heard of it.
+pub(super) fn count_refusal(supervisor: &Supervisor, path: &str, status: &Status) {
+    if path == OPEN_SESSION {
+        supervisor.not_opened.count(reason(status.code()));
     }
 }
 

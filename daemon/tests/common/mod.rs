@@ -30,7 +30,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 pub use self::daemon::Daemon;
-use self::daemon::block_on;
+pub use self::daemon::block_on;
 pub use self::wire::*;
 
 pub const LIMIT: Duration = Duration::from_secs(60);

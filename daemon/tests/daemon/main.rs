@@ -19,6 +19,7 @@ mod sandboxed_drivers;
 mod secret;
 mod secured;
 mod silence;
+mod strangers;
 mod support;
 mod systemd;
 mod tls;

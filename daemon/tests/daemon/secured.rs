@@ -113,18 +113,7 @@ impl Caller {
         tls: &ClientTls,
         token: Option<&Token>,
     ) -> Result<Caller, NotSecured> {
-        let socket = tokio::net::TcpStream::connect(address).await?;
-        let handshake = tls.handshake("127.0.0.1")?;
-        let secured = causeway_security::secure(handshake, socket, &[]).await?;
-        let mut secured = Some(secured);
-        let connector = tower::service_fn(move |_: Uri| {
-            let stream = secured.take().map(TokioIo::new);
-            std::future::ready(stream.ok_or_else(|| std::io::Error::other("one is all there is")))
-        });
-        let channel = Endpoint::from_static("http://node")
-            .connect_with_connector(connector)
-            .await
-            .map_err(|error| std::io::Error::other(error.to_string()))?;
+        let channel = channel(address, tls).await?;
         Ok(Caller {
             client: NodeClient::new(channel),
             token: token.cloned(),
@@ -164,6 +153,23 @@ impl Caller {
         });
         Ok(self.client.open_session(request).await?.into_inner())
     }
+}
+
+/// One connection, over which TLS is spoken; no other takes its place.
+pub(crate) async fn channel(address: SocketAddr, tls: &ClientTls) -> Result<Channel, NotSecured> {
+    let socket = tokio::net::TcpStream::connect(address).await?;
+    let handshake = tls.handshake("127.0.0.1")?;
+    let secured = causeway_security::secure(handshake, socket, &[]).await?;
+    let mut secured = Some(secured);
+    let connector = tower::service_fn(move |_: Uri| {
+        let stream = secured.take().map(TokioIo::new);
+        std::future::ready(stream.ok_or_else(|| std::io::Error::other("one is all there is")))
+    });
+    let channel = Endpoint::from_static("http://node")
+        .connect_with_connector(connector)
+        .await
+        .map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok(channel)
 }
 
 /// Who has the right CA and token is served.

@@ -347,6 +347,19 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     socket
 }
 
+/// The same from another machine, as it were.
+pub(crate) fn connect_from(machine: u8, address: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType};
+    let from = SocketAddr::from(([127, 0, 1, machine], 0));
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &from).unwrap();
+    rustix::net::connect(&socket, &address).unwrap();
+    let socket = TcpStream::from(socket);
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
 pub(crate) fn greeting(socket: &mut TcpStream) -> Greeting {
     let mut bytes = [0; GREETING];
     socket.read_exact(&mut bytes).unwrap();

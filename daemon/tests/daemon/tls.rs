@@ -9,11 +9,10 @@ use causeway_proto::preamble::{
     GREETING, Greeting, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
 };
 use causeway_security::{Authority, Fingerprint, SessionCertificate, TlsStream, Token, pinned};
-use rustix::net::{AddressFamily, SocketType};
 use tonic::Code;
 
 use crate::secured::{Caller, Cluster, assert_serves, introduce, now, secret_of, shake};
-use crate::support::{Setup, children_of, client, connect, read_to_close};
+use crate::support::{Setup, children_of, client, connect, connect_from, read_to_close};
 
 async fn refusal(address: SocketAddr, cluster: &Cluster, token: Option<&Token>) -> (Code, String) {
     let caller = Caller::reach(address, &cluster.client(None), token).await;
@@ -177,18 +176,10 @@ async fn a_sessions_connections_need_tls_with_its_own_certificate() {
 async fn handshakes_by_the_hundred_that_go_on_for_ever_keep_nobody_out() {
     let cluster = Cluster::new();
     let daemon = cluster.with_tokens().start();
-    let SocketAddr::V4(at) = daemon.address() else {
-        panic!("a v4 address");
-    };
-    // From other machines, as it were; each says a part of a first record.
+    // Each says a part of a first record.
     let slow: Vec<_> = (0..200u8)
         .map(|number| {
-            let from = SocketAddr::from(([127, 0, 1, number / 50], 0));
-            let socket =
-                rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-            rustix::net::bind(&socket, &from).unwrap();
-            rustix::net::connect(&socket, &at).unwrap();
-            let mut socket = std::net::TcpStream::from(socket);
+            let mut socket = connect_from(number / 50, daemon.address());
             socket
                 .write_all(&[0x16, 3, 1, 2, 0][..1 + usize::from(number % 5)])
                 .unwrap();

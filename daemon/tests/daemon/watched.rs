@@ -30,7 +30,7 @@ fn ask(mut stream: impl Read + Write, path: &str) -> String {
     answer
 }
 
-fn get(daemon: &Daemon, path: &str) -> String {
+pub(crate) fn get(daemon: &Daemon, path: &str) -> String {
     ask(connect(daemon.watched_at.unwrap()), path)
 }
 

@@ -6,25 +6,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use causeway_security::{
-    BadFile, ClientCertificates, SecureStream, ServerTls, TLS_HANDSHAKE, secure, user_of,
-};
+use bytes::Bytes;
+use causeway_security::{BadFile, ClientCertificates, ServerTls, TLS_HANDSHAKE, secure};
 use causeway_serving::admission::Admission;
+use causeway_serving::door::{Connection, Full, Peer, Places, Port, Standing};
 use causeway_serving::watched::{self, FIRST_BYTE, Listener};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::time::Sleep;
-use tonic::transport::server::Connected;
 
 use super::CannotStart;
-use super::gate::Peer;
-use super::standing::{Full, Places, Standing};
+use super::certified::Certified;
+use super::gate::Gate;
 use super::watching::Watching;
 use crate::settings::Settings;
 
@@ -45,8 +40,8 @@ const BREATHER: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct Connections {
     tls: Option<ServerTls>,
-    /// Otherwise everybody is known by his word.
-    authenticate: bool,
+    gate: Gate,
+    certified: Certified,
     handshakes: Admission,
     places: Places,
 }
@@ -68,27 +63,36 @@ enum NotServed {
     Full(#[from] Full),
 }
 
+/// With what the port is secured.
+///
+/// # Errors
+/// A file.
+pub(super) fn tls(settings: &Settings) -> Result<Option<ServerTls>, BadFile> {
+    let tls = settings.tls.as_ref().map(|files| {
+        let clients = match &files.client_ca {
+            Some(ca) => ClientCertificates::Optional(ca),
+            None => ClientCertificates::None,
+        };
+        ServerTls::load(&files.certificate, &files.key, clients)
+    });
+    tls.transpose()
+}
+
 /// What tonic is to serve.
 pub(super) type Incoming = mpsc::Receiver<io::Result<Connection>>;
 
 impl Connections {
-    pub(super) fn new(settings: &Settings) -> Result<Connections, BadFile> {
-        let tls = settings.tls.as_ref().map(|files| {
-            let clients = match &files.client_ca {
-                Some(ca) => ClientCertificates::Optional(ca),
-                None => ClientCertificates::None,
-            };
-            ServerTls::load(&files.certificate, &files.key, clients)
-        });
-        Ok(Connections {
-            tls: tls.transpose()?,
-            authenticate: settings.authenticate,
+    pub(super) fn new(tls: Option<ServerTls>, gate: Gate, certified: Certified) -> Connections {
+        Connections {
+            tls,
+            gate,
+            certified,
             handshakes: Admission::new(HANDSHAKES.0, HANDSHAKES.1),
             places: Places {
                 strangers: Admission::new(STRANGERS.0, STRANGERS.1),
                 known: Admission::new(CONNECTIONS.0, CONNECTIONS.1),
             },
-        })
+        }
     }
 
     /// Where those come who watch machines, if they are to; with the same certificate.
@@ -124,11 +128,9 @@ impl Connections {
         }
         let speaks_tls = first[0] == TLS_HANDSHAKE;
         socket.set_nodelay(true)?;
-        let (io, certified) = match &self.tls {
+        let port = match &self.tls {
             Some(tls) if speaks_tls => {
-                let stream = secure(tls.handshake()?, socket, &[]).await?;
-                let certified = stream.records().peer_certificate();
-                (Io::Secure(stream), certified.map(|of| user_of(&of)))
+                Port::Tls(Box::new(secure(tls.handshake()?, socket, &[]).await?))
             }
             Some(_) => return Err(NotServed::Clear),
             None if speaks_tls => return Err(NotServed::TlsIsOff),
@@ -136,16 +138,25 @@ impl Connections {
                 watched::answer(watching, socket).await?;
                 return Ok(None);
             }
-            None => (Io::Clear(socket), None),
+            None => Port::Clear(socket),
         };
-        let is_known = certified.is_some() || !self.authenticate;
-        let standing = Standing::new(address, is_known, &self.places)?;
+        let certified = port.certified();
+        let is_known = self.gate.knows(certified.as_deref());
+        let standing = Arc::new(Standing::new(address, is_known, &self.places)?);
+        if let Some(name) = &certified {
+            self.certified.add(name, &standing);
+            // He may have been removed meanwhile.
+            if is_known && !self.gate.knows(certified.as_deref()) {
+                standing.turn_out();
+            }
+        }
         let peer = Peer {
             address,
             certified,
-            standing: Arc::new(standing),
+            standing,
         };
-        Ok(Some(Connection::new(io, peer, KNOWN_WITHIN)))
+        let connection = Connection::new(port, Bytes::new(), peer, KNOWN_WITHIN);
+        Ok(Some(connection))
     }
 }
 
@@ -184,123 +195,5 @@ async fn listen(
                 Err(error) => tracing::debug!(%address, %error, "a connection was closed"),
             }
         });
-    }
-}
-
-/// A connection that is served.
-pub(super) struct Connection {
-    io: Io,
-    peer: Peer,
-    /// Until somebody was let in.
-    deadline: Option<Pin<Box<Sleep>>>,
-}
-
-impl Connection {
-    fn new(io: Io, peer: Peer, known_within: Duration) -> Connection {
-        let deadline = Some(Box::pin(tokio::time::sleep(known_within)));
-        Connection { io, peer, deadline }
-    }
-
-    /// Whatever is done with it: a stranger's may be over.
-    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(deadline) = &mut self.deadline else {
-            return Ok(());
-        };
-        if self.peer.standing.is_known() {
-            self.deadline = None;
-        } else if deadline.as_mut().poll(cx).is_ready() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        Ok(())
-    }
-}
-
-enum Io {
-    Clear(TcpStream),
-    Secure(SecureStream<TcpStream>),
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        match &mut self.io {
-            Io::Clear(socket) => Pin::new(socket).poll_read(cx, into),
-            Io::Secure(stream) => Pin::new(stream).poll_read(cx, into),
-        }
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        match &mut self.io {
-            Io::Clear(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Io::Secure(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        match &mut self.io {
-            Io::Clear(socket) => Pin::new(socket).poll_flush(cx),
-            Io::Secure(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.io {
-            Io::Clear(socket) => Pin::new(socket).poll_shutdown(cx),
-            Io::Secure(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_connection_over_which_nobody_was_let_in_ends() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut stranger = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
-        let (socket, address) = listener.accept().await.unwrap();
-        let places = Places {
-            strangers: Admission::new(1, 1),
-            known: Admission::new(1, 1),
-        };
-        let peer = Peer {
-            address,
-            certified: None,
-            standing: Arc::new(Standing::new(address, false, &places).unwrap()),
-        };
-        let standing = Arc::clone(&peer.standing);
-        let mut connection = Connection::new(Io::Clear(socket), peer, Duration::ZERO);
-        let mut word = [0; 4];
-        let over = connection.read_exact(&mut word).await.unwrap_err();
-        assert_eq!(over.kind(), io::ErrorKind::TimedOut);
-        standing.let_in().unwrap();
-        stranger.write_all(b"word").await.unwrap();
-        connection.read_exact(&mut word).await.unwrap();
-        assert_eq!(&word, b"word");
     }
 }

@@ -4,16 +4,15 @@
 //! believes the name that a client says and lets everyone administrate: it serves loopback, or was told
 //! `--insecure`. Invariant: what a caller may do is judged by the directory as it is when he calls.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use causeway_security::Token;
+use causeway_serving::door::{Judge, Peer};
 use parking_lot::{RwLock, RwLockReadGuard};
 use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
 
-use super::standing::Standing;
 use crate::identity::{Caller, Directory, NotKnown};
 use crate::lease::Wall;
 
@@ -24,15 +23,6 @@ const BEARER: &str = "Bearer ";
 const USER: &str = "causeway-user";
 /// Names longer than this are no names.
 pub(crate) const MAX_NAME: usize = 128;
-
-/// The other end of a connection, known since it was accepted.
-#[derive(Clone)]
-pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
-    /// The name in its client certificate, which was checked.
-    pub(crate) certified: Option<String>,
-    pub(crate) standing: Arc<Standing>,
-}
 
 /// See the module.
 #[derive(Clone)]
@@ -57,30 +47,14 @@ impl Gate {
         self.authenticate
     }
 
-    /// Who calls, by the head of his call.
-    ///
-    /// # Errors
-    /// `UNAUTHENTICATED`, which says what is missing, or `RESOURCE_EXHAUSTED`.
-    pub(super) fn judge(
-        &self,
-        headers: &HeaderMap,
-        extensions: &Extensions,
-    ) -> Result<Caller, Status> {
-        if !self.authenticate {
-            return Ok(self.directory().by_word(said(headers)?));
-        }
-        let peer = extensions.get::<Peer>();
-        let caller = self
-            .authenticated(headers, peer)
-            .map_err(|error| Status::unauthenticated(error.to_string()))?;
-        if let Some(peer) = peer {
-            let let_in = peer.standing.let_in();
-            let_in.map_err(|full| Status::resource_exhausted(full.to_string()))?;
-        }
-        Ok(caller)
+    /// Whether a new connection is nobody's who has to show anything more than this certificate: of one who was removed it
+    /// is a stranger's.
+    pub(super) fn knows(&self, certified: Option<&str>) -> bool {
+        let is_let_in = |name| self.directory().by_certificate(name).is_ok();
+        !self.authenticate || certified.is_some_and(is_let_in)
     }
 
-    /// Who calls, now that all of his message is there; he was judged by [`Judged`](super::judged::Judged) before.
+    /// Who calls, now that all of his message is there; he was judged by [`Judge::judge`] before.
     ///
     /// # Errors
     /// `INTERNAL`: he was not. `UNAUTHENTICATED`: meanwhile he is let in no more.
@@ -131,6 +105,34 @@ impl Gate {
             Some(name) => directory.by_certificate(name),
             None => Err(NotKnown::Nothing),
         }
+    }
+}
+
+impl Judge for Gate {
+    type Caller = Caller;
+
+    /// `UNAUTHENTICATED`, which says what is missing, or `RESOURCE_EXHAUSTED`.
+    fn judge(
+        &self,
+        _: &str,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Caller, Status> {
+        if !self.authenticate {
+            return Ok(self.directory().by_word(said(headers)?));
+        }
+        let peer = extensions.get::<Peer>();
+        let caller = self.authenticated(headers, peer).map_err(|error| {
+            if let (NotKnown::Removed, Some(peer)) = (error, peer) {
+                peer.standing.turn_out();
+            }
+            Status::unauthenticated(error.to_string())
+        })?;
+        if let Some(peer) = peer {
+            let let_in = peer.standing.let_in();
+            let_in.map_err(|full| Status::resource_exhausted(full.to_string()))?;
+        }
+        Ok(caller)
     }
 }
 
@@ -194,8 +196,8 @@ pub(crate) fn wall_now() -> Wall {
 #[cfg(test)]
 mod tests {
     use causeway_serving::admission::Admission;
+    use causeway_serving::door::{Places, Standing};
 
-    use super::super::standing::Places;
     use super::*;
     use crate::identity::{Shown, TokenId, TokenRow, User};
 
@@ -213,8 +215,17 @@ mod tests {
             hash: token.hash().0,
             expires: None,
         };
-        let directory = Directory::new(vec![user], vec![row], Vec::new());
+        let directory = Directory::new(vec![user], vec![row], vec!["carl".into()]);
         Gate::new(authenticate, Arc::new(RwLock::new(directory)))
+    }
+
+    fn standing(is_known: bool) -> Arc<Standing> {
+        let places = Places {
+            strangers: Admission::new(1, 1),
+            known: Admission::new(1, 1),
+        };
+        let address = "127.0.0.1:1".parse().unwrap();
+        Arc::new(Standing::new(address, is_known, &places).ok().unwrap())
     }
 
     /// The head of a call: a header, and a certificate's name.
@@ -226,18 +237,13 @@ mod tests {
             headers.insert(name, value.parse().unwrap());
         }
         let mut extensions = Extensions::new();
-        let address = "127.0.0.1:1".parse().unwrap();
-        let places = Places {
-            strangers: Admission::new(1, 1),
-            known: Admission::new(1, 1),
-        };
-        let standing = Arc::new(Standing::new(address, false, &places).unwrap());
+        let standing = standing(false);
         extensions.insert(Peer {
-            address,
+            address: "127.0.0.1:1".parse().unwrap(),
             certified: certified.map(str::to_owned),
             standing: Arc::clone(&standing),
         });
-        let caller = gate.judge(&headers, &extensions);
+        let caller = gate.judge("", &headers, &extensions);
         assert_eq!(standing.is_known(), caller.is_ok() && gate.authenticate);
         caller
     }
@@ -267,6 +273,27 @@ mod tests {
         let certified = judged(&gate, (None, Some("bob"))).unwrap();
         assert_eq!((&*certified.user.0, certified.admin), ("bob", false));
         assert_eq!(certified.shown, Shown::Certificate);
+    }
+
+    #[test]
+    fn a_certificate_of_one_who_was_removed_is_a_strangers() {
+        let gate = gate(true, &Token::generate());
+        let known = |name| gate.knows(Some(name));
+        // Of a name that is not in the directory, it lets in as one of any user.
+        assert!(known("ann") && known("bob") && !known("carl") && !gate.knows(None));
+        let standing = standing(true);
+        let mut extensions = Extensions::new();
+        extensions.insert(Peer {
+            address: "127.0.0.1:1".parse().unwrap(),
+            certified: Some("carl".to_owned()),
+            standing: Arc::clone(&standing),
+        });
+        let status = gate.judge("", &HeaderMap::new(), &extensions).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unauthenticated);
+        assert!(
+            !standing.is_known(),
+            "nor is the place of one who was known kept"
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The device manager as it is reached: gRPC around the lease machine.
 //!
 //! - `owner`: the one task that has the state; `input`: what it is told; `book`: what it shows.
-//! - `connections`: from a listening socket to a conversation, with TLS or without.
-//! - `gate`, `judged`: who calls; `standing`: strangers' connections. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: their words.
+//! - `connections`: from a listening socket to a conversation, with TLS or without; `certified`: those of users who are removed.
+//! - `gate`: who calls. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: their words.
 //! - `watching`: `/healthz` and `/metrics`. `first_admin`: who administrates a manager that has nobody else.
 //!
 //! What it is not: it decides nothing about leases; [`crate::lease`] does. Invariant: no task but the owner
@@ -10,17 +10,16 @@
 
 mod admin;
 mod book;
+mod certified;
 mod connections;
 mod first_admin;
 mod gate;
 mod input;
-mod judged;
 mod leases;
 mod nodes;
 mod owner;
 mod pace;
 mod quotas;
-mod standing;
 mod watching;
 mod wire;
 
@@ -33,6 +32,7 @@ use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
 use causeway_security::{BadKey, LeaseKey, Secret};
+use causeway_serving::door::Judged;
 use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
 use parking_lot::{Mutex, RwLock};
@@ -47,11 +47,11 @@ use crate::lease::{Event, Manager};
 use crate::settings::Settings;
 use crate::store::{Store, StoreError, Write};
 use book::{Book, Sight};
+use certified::Certified;
 use connections::{Connections, Incoming};
 pub use first_admin::renew_admin;
 use gate::Gate;
 use input::Input;
-use judged::Judged;
 use owner::{Beginning, Clock, Health, INBOX, Owner};
 use watching::{Counters, Watching};
 
@@ -140,7 +140,7 @@ impl Running {
 /// # Errors
 /// [`CannotStart`]; nothing is served then.
 pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Running, CannotStart> {
-    let connections = Connections::new(settings)?;
+    let tls = connections::tls(settings)?;
     let (listeners, addresses) = listen(&settings.listen).await?;
     let stored = store.load()?;
     let by_certificate = settings
@@ -155,6 +155,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     let key = signing_key(store.as_mut(), stored.signing_key)?;
     let clock = Clock::start();
     let shared_directory = Arc::new(RwLock::new(directory.clone()));
+    let certified = Certified::default();
     let book = Book::new(&stored.rows);
     tracing::info!(
         leases = book.leases.len(),
@@ -170,6 +171,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
         book,
         directory,
         shared_directory: Arc::clone(&shared_directory),
+        certified: certified.clone(),
         key,
         heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
         store,
@@ -187,6 +189,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
             .await;
     }
     let gate = Gate::new(settings.authenticate, shared_directory);
+    let connections = Connections::new(tls, gate.clone(), certified);
     let watching = Watching {
         owner: inbox.clone(),
         health: healthy,

@@ -10,12 +10,13 @@ use std::time::Duration;
 use causeway_proto::manager::nodes_server::Nodes;
 use causeway_proto::manager::{Alive, FromNode, Hello, ToNode, from_node, to_node};
 use causeway_proto::version;
+use causeway_serving::door::Peer;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::gate::{Gate, Peer, check_name, wall_now};
+use super::gate::{Gate, check_name, wall_now};
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
 use super::wire;
 use crate::identity::NotKnown;

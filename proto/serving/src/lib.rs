@@ -3,6 +3,7 @@
 //! - [`ConfigFile`]: a TOML file whose mistakes are named with their line;
 //! - [`parse_listen`], [`is_loopback`]: addresses to listen on;
 //! - [`admission`]: how much at once, in all and of one: connections of a peer, sessions of a user;
+//! - [`door`]: what strangers may cost until they are let in: connections, messages, time;
 //! - [`logging`]: what is logged and how;
 //! - [`notify`]: readiness, for systemd;
 //! - [`watched`], [`exposition`]: `/healthz` and `/metrics`;
@@ -15,6 +16,7 @@
 mod address;
 pub mod admission;
 mod descriptors;
+pub mod door;
 pub mod exposition;
 mod file;
 pub mod logging;

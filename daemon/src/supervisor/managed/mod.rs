@@ -182,6 +182,11 @@ impl Managed {
         }
     }
 
+    /// Whether a credential is a lease's that has something here.
+    pub(super) fn knows(&self, credential: &[u8], user: &User) -> bool {
+        self.devices(credential, user).is_ok()
+    }
+
     fn devices(&self, credential: &[u8], user: &User) -> Result<BTreeMap<DeviceAt, u64>, NoLease> {
         let state = self.0.state.lock();
         let claimed = self.claimed(&state, credential, user)?;

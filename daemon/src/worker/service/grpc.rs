@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 use causeway_proto::command::{CommandBatch, EventBatch};
 use causeway_security::{Line, SecureStream};
+use causeway_serving::door::Port;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot};
@@ -24,7 +25,6 @@ use super::ending::{Ending, Endings};
 use super::grpc_service::WorkerService;
 use super::named;
 use crate::held::Held;
-use crate::port::Port;
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
 

@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::book::{Book, Now, Sight};
+use super::certified::Certified;
 use super::gate::{SharedDirectory, wall_now};
 use super::input::{
     Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, NotWritten, Reply, Watcher,
@@ -56,6 +57,7 @@ pub(crate) struct Owner {
     directory: Directory,
     /// The same, as far as it is durable.
     shared_directory: SharedDirectory,
+    certified: Certified,
     key: LeaseKey,
     heartbeat: (Duration, Duration),
     links: HashMap<NodeId, NodeLink>,
@@ -75,6 +77,7 @@ pub(crate) struct Beginning {
     pub(crate) book: Book,
     pub(crate) directory: Directory,
     pub(crate) shared_directory: SharedDirectory,
+    pub(crate) certified: Certified,
     pub(crate) key: LeaseKey,
     pub(crate) heartbeat: (Duration, Duration),
     pub(crate) store: Box<dyn Store>,
@@ -133,6 +136,7 @@ impl Owner {
             book: beginning.book,
             directory: beginning.directory,
             shared_directory: beginning.shared_directory,
+            certified: beginning.certified,
             key: beginning.key,
             heartbeat: beginning.heartbeat,
             links: HashMap::new(),

@@ -21,6 +21,7 @@ use super::super::input::{News, NotWritten};
 use super::super::watching::Counters;
 use super::work::{Concern, Effect, Work};
 use super::{AT_ONCE, Health, Owner};
+use crate::identity::IdentityChange;
 use crate::lease::{Action, Change, Event, Outcome};
 use crate::store::{Store, StoreError, Write};
 
@@ -283,7 +284,14 @@ impl Owner {
             }
             Write::Identity(change) => {
                 self.judging.note(&change);
+                let removed = match &change {
+                    IdentityChange::PutRemoved(name) => Some(name.clone()),
+                    _ => None,
+                };
                 self.shared_directory.write().apply(change);
+                if let Some(name) = removed {
+                    self.certified.turn_out(&name.0);
+                }
             }
             Write::SigningKey(_) => {}
         }

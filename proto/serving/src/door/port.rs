@@ -1,10 +1,8 @@
 //! What HTTP/2 runs over: a connection in the clear, or one with TLS.
 //!
 //! What it is not: it decides nothing about who may use it.
-#![forbid(unsafe_code)]
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,35 +11,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// See the module.
-pub(crate) enum Port {
+pub enum Port {
     /// In the clear.
     Clear(TcpStream),
     /// With TLS, whose handshake is over.
     Tls(Box<SecureStream<TcpStream>>),
 }
 
-/// Who is at the other end.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    /// Where from; `None` when it is gone already.
-    pub(crate) peer: Option<SocketAddr>,
-    /// Whom its certificate names, if it has shown one.
-    pub(crate) certified: Option<String>,
-}
-
 impl Port {
-    pub(crate) fn caller(&self) -> Caller {
-        let (socket, certificate) = match self {
-            Port::Clear(socket) => (socket, None),
-            Port::Tls(stream) => (stream.socket(), stream.records().peer_certificate()),
-        };
-        Caller {
-            peer: socket.peer_addr().ok(),
-            certified: certificate.map(|certificate| user_of(&certificate)),
+    /// The name in the client certificate that it has shown, if it has.
+    #[must_use]
+    pub fn certified(&self) -> Option<String> {
+        match self {
+            Port::Clear(_) => None,
+            Port::Tls(stream) => {
+                let certificate = stream.records().peer_certificate();
+                certificate.map(|certificate| user_of(&certificate))
+            }
         }
     }
 
-    pub(crate) fn set_nodelay(&self) -> io::Result<()> {
+    /// What is said leaves at once.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_nodelay(&self) -> io::Result<()> {
         match self {
             Port::Clear(socket) => socket.set_nodelay(true),
             Port::Tls(stream) => stream.socket().set_nodelay(true),

@@ -1,36 +1,44 @@
 //! What a connection counts as: a stranger's, until somebody was let in over it.
 //!
-//! What it is not: it asks nobody who he is. Invariant: a connection has one place, among the strangers' or
+//! What it is not: it asks nobody who he is. Invariant: a connection has one place at most, among the strangers' or
 //! among those of callers who are known.
 
 use std::net::{IpAddr, SocketAddr};
 
-use causeway_serving::admission::{Admission, Permit};
 use parking_lot::Mutex;
+
+use crate::admission::{Admission, Permit};
 
 /// Places for connections. A clone counts with it.
 #[derive(Clone)]
-pub(crate) struct Places {
-    pub(crate) strangers: Admission,
-    pub(crate) known: Admission,
+pub struct Places {
+    /// For strangers.
+    pub strangers: Admission,
+    /// For those over which somebody was let in.
+    pub known: Admission,
 }
 
 /// There is no place for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many connections")]
-pub(crate) struct Full;
+pub struct Full;
 
 /// See the module.
-pub(crate) struct Standing {
+pub struct Standing {
     address: IpAddr,
-    known: Admission,
+    places: Places,
     place: Mutex<Place>,
 }
 
 /// What is counted out when the connection ends.
 enum Place {
-    Stranger { _place: Permit },
-    Known { _place: Permit },
+    /// `None`: it has become a stranger's again, and there was no place for it. It ends soon.
+    Stranger {
+        _place: Option<Permit>,
+    },
+    Known {
+        _place: Permit,
+    },
 }
 
 impl Standing {
@@ -38,21 +46,17 @@ impl Standing {
     ///
     /// # Errors
     /// [`Full`].
-    pub(crate) fn new(
-        address: SocketAddr,
-        is_known: bool,
-        places: &Places,
-    ) -> Result<Standing, Full> {
+    pub fn new(address: SocketAddr, is_known: bool, places: &Places) -> Result<Standing, Full> {
         let address = address.ip();
         let place = match is_known {
             true => known(address, &places.known)?,
             false => Place::Stranger {
-                _place: places.strangers.admit(address).ok_or(Full)?,
+                _place: Some(places.strangers.admit(address).ok_or(Full)?),
             },
         };
         Ok(Standing {
             address,
-            known: places.known.clone(),
+            places: places.clone(),
             place: Mutex::new(place),
         })
     }
@@ -61,16 +65,26 @@ impl Standing {
     ///
     /// # Errors
     /// [`Full`]: he is not, for now.
-    pub(crate) fn let_in(&self) -> Result<(), Full> {
+    pub fn let_in(&self) -> Result<(), Full> {
         let mut place = self.place.lock();
         if let Place::Stranger { .. } = *place {
-            *place = known(self.address, &self.known)?;
+            *place = known(self.address, &self.places.known)?;
         }
         Ok(())
     }
 
-    /// Whether somebody was.
-    pub(crate) fn is_known(&self) -> bool {
+    /// Who was let in over it is let in no more.
+    pub fn turn_out(&self) {
+        let mut place = self.place.lock();
+        if let Place::Known { .. } = *place {
+            let _place = self.places.strangers.admit(self.address);
+            *place = Place::Stranger { _place };
+        }
+    }
+
+    /// Whether somebody was let in over it.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
         matches!(*self.place.lock(), Place::Known { .. })
     }
 }
@@ -84,12 +98,16 @@ fn known(address: IpAddr, places: &Admission) -> Result<Place, Full> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn strangers_take_no_place_of_those_who_are_known() {
-        let places = Places {
+    fn places() -> Places {
+        Places {
             strangers: Admission::new(1, 1),
             known: Admission::new(1, 1),
-        };
+        }
+    }
+
+    #[test]
+    fn strangers_take_no_place_of_those_who_are_known() {
+        let places = places();
         let open = |is_known| Standing::new("127.0.0.1:1".parse().unwrap(), is_known, &places);
         let first = open(false).ok().unwrap();
         assert!(!first.is_known());
@@ -103,5 +121,21 @@ mod tests {
         assert!(!second.is_known());
         drop(first);
         second.let_in().unwrap();
+    }
+
+    #[test]
+    fn who_is_turned_out_leaves_his_place_to_others() {
+        let places = places();
+        let open = |is_known| Standing::new("127.0.0.1:1".parse().unwrap(), is_known, &places);
+        let first = open(true).ok().unwrap();
+        first.turn_out();
+        assert!(!first.is_known());
+        let second = open(true).ok().unwrap();
+        assert_eq!(open(false).err(), Some(Full), "he has a stranger's");
+        second.turn_out();
+        assert!(!second.is_known());
+        let _third = open(true).ok().unwrap();
+        drop((first, second));
+        open(false).ok().unwrap();
     }
 }

@@ -9,34 +9,52 @@ use std::task::{Context, Poll};
 
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::{BoxFuture, Service, http};
+use tonic::codegen::http::{self, Extensions, HeaderMap};
+use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
-
-use super::gate::Gate;
 
 type Request = http::Request<Body>;
 type Response = http::Response<Body>;
 
-/// A service whose calls come with their [`Caller`](crate::identity::Caller).
+/// Knows who calls.
+pub trait Judge: Clone {
+    /// Who is let in.
+    type Caller: Clone + Send + Sync + 'static;
+
+    /// Who calls, by the head of a call to `path`.
+    ///
+    /// # Errors
+    /// What he is answered who is not let in.
+    fn judge(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Self::Caller, Status>;
+}
+
+/// A service whose calls come with their [`Judge::Caller`], as an extension.
 #[derive(Clone)]
-pub(super) struct Judged<S> {
-    gate: Gate,
+pub struct Judged<J, S> {
+    judge: J,
     service: S,
 }
 
-impl<S> Judged<S> {
-    pub(super) fn new(gate: &Gate, service: S) -> Judged<S> {
-        let gate = gate.clone();
-        Judged { gate, service }
+impl<J: Judge, S> Judged<J, S> {
+    /// The service behind this judge.
+    pub fn new(judge: &J, service: S) -> Judged<J, S> {
+        let judge = judge.clone();
+        Judged { judge, service }
     }
 }
 
-impl<S: NamedService> NamedService for Judged<S> {
+impl<J, S: NamedService> NamedService for Judged<J, S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S> Service<Request> for Judged<S>
+impl<J, S> Service<Request> for Judged<J, S>
 where
+    J: Judge,
     S: Service<Request, Response = Response, Error = Infallible>,
     S::Future: Send + 'static,
 {
@@ -49,7 +67,8 @@ where
     }
 
     fn call(&mut self, mut request: Request) -> Self::Future {
-        match self.gate.judge(request.headers(), request.extensions()) {
+        let (headers, extensions) = (request.headers(), request.extensions());
+        match self.judge.judge(request.uri().path(), headers, extensions) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);
                 Box::pin(self.service.call(request))
