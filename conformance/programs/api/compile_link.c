@@ -39,6 +39,28 @@ CASE(compile_then_link)
     OK(clReleaseProgram(linked));
 }
 
+/* With argument info, which a layer may add for itself, NVIDIA's linker fails over such a kernel. */
+CASE(link_a_kernel_without_arguments)
+{
+    cl_program parts[2] = {compiled("int helper(int x);\n"
+                                    "kernel void nothing(void) { helper(1); }\n"
+                                    "kernel void answer(global int *x) { *x = helper(20); }\n"),
+                           compiled(HELPER_SOURCE)};
+    for (int round = 0; round < 2; round++) {
+        cl_program linked = clLinkProgram(context, 1, &device, "", 2, parts, NULL, NULL, &err);
+        EXPECT(err, CL_SUCCESS);
+        cl_kernel kernel = clCreateKernel(linked, "nothing", &err);
+        OK(err);
+        launch(queue, kernel, 1);
+        EXPECT(clFinish(queue), CL_SUCCESS);
+        OK(clReleaseKernel(kernel));
+        EQUAL(answer_of(linked), 41);
+        OK(clReleaseProgram(linked));
+    }
+    OK(clReleaseProgram(parts[0]));
+    OK(clReleaseProgram(parts[1]));
+}
+
 CASE(compile_with_headers)
 {
     const char *names[2] = {"value.h", "inner/more.h"};

@@ -1,6 +1,17 @@
 /* Objects released while commands use them, and other ends of lives. */
 #include "../cltest.h"
 
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void CL_CALLBACK count_latch(cl_event event, cl_int status, void *user)
+{
+    (void)event, (void)status;
+    latch_add(user);
+}
+
 static cl_kernel long_spin(cl_mem buffer)
 {
     const cl_uint turns = SPIN_LONG;
@@ -198,6 +209,33 @@ CASE(exit_without_releasing_anything)
     (void)another_context();
     fact("ending");
     exit(EXIT_SUCCESS);
+}
+
+/* What is left of such a process are the driver's threads, which must not keep it for ever. */
+BARE_CASE(main_that_left_its_process_can_be_ended)
+{
+    int ready[2], status = 0;
+    char byte;
+    CHECK(pipe(ready) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        cltest_open();
+        cl_mem buffer = counting_buffer(16, 0);
+        cl_event event;
+        struct latch heard = LATCH;
+        OK(clEnqueueFillBuffer(queue, buffer, &(cl_int){1}, 4, 0, 64, 0, NULL, &event));
+        OK(clSetEventCallback(event, CL_COMPLETE, count_latch, &heard));
+        OK(clFinish(queue));
+        latch_wait(&heard, 1);
+        CHECK(write(ready[1], "", 1) == 1);
+        pthread_exit(NULL);
+    }
+    CHECK(child > 0);
+    CHECK(read(ready[0], &byte, 1) == 1);
+    CHECK(kill(child, SIGTERM) == 0);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) ? WTERMSIG(status) == SIGTERM : WEXITSTATUS(status) == 0);
+    fact("it has ended");
 }
 
 CASE(many_objects_come_and_go)

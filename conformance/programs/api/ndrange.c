@@ -137,6 +137,22 @@ CASE(ndrange_local_size_errors)
     OK(clReleaseMemObject(buffer));
 }
 
+/* What CL_KERNEL_WORK_GROUP_SIZE says is not what every driver takes: programs go by the device's limit. */
+CASE(ndrange_groups_up_to_the_devices_size)
+{
+    const size_t most = device_number(CL_DEVICE_MAX_WORK_GROUP_SIZE);
+    cl_mem buffer = counting_buffer(2 * most, 0);
+    cl_kernel kernel = standard_kernel("add");
+    set_add(kernel, buffer, 1);
+    for (size_t local = 1; local <= most; local *= 2) {
+        const size_t global = 2 * local;
+        EXPECT(ndrange(kernel, 1, NULL, &global, &local), CL_SUCCESS);
+        OK(clFinish(queue));
+    }
+    OK(clReleaseKernel(kernel));
+    OK(clReleaseMemObject(buffer));
+}
+
 SPEC_CASE(ndrange_local_size_zero)
 {
     const size_t global[2] = {8, 8}, local[2] = {0, 1};

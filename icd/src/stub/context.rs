@@ -230,6 +230,7 @@ fn open_sites(devices: &[Arc<Device>]) -> ClResult<Vec<Arc<Site>>> {
             nodes.push(group[0].node());
         }
     }
+    callbacks::prepare();
     let links = SessionLink::open_all(&nodes)?;
     let link_of = |node: &Arc<Node>| {
         let at = nodes.iter().position(|known| Arc::ptr_eq(known, node));

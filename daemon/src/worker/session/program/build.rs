@@ -142,15 +142,19 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
                 Ok(prepared) => prepared,
                 Err(status) => return (status, String::new(), None),
             };
-            let headers: Vec<_> = headers
-                .iter()
-                .map(|(name, h)| (name.as_c_str(), &**h))
-                .collect();
-            let options = source::without_paths(&compile.options);
-            let result = with_arg_info(&options, program.has_source, |options| {
-                native.compile(&natives(&devices), options, &headers)
-            })
-            .map(drop);
+            let options = source::without_paths(&compile.options).into_owned();
+            let (of, list) = (Arc::clone(&native), natives(&devices));
+            let compiled = move |options: &std::ffi::CStr| {
+                let headers = headers.iter().map(|(name, h)| (name.as_c_str(), &**h));
+                of.compile(&list, options, &headers.collect::<Vec<_>>())
+            };
+            let result = with_arg_info(&options, program.has_source, &compiled);
+            let plainly = move || {
+                let options = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
+                compiled(&options)
+            };
+            program.set_compiled((result == Ok(true)).then(|| Box::new(plainly) as _));
+            let result = result.map(drop);
             answer(&native, result, &devices)
         },
     );
@@ -185,25 +189,29 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
         RequestId(link.request),
         move |program| {
             let prepared = || -> Result<_, Status> {
-                let inputs = inputs
+                let compiled = inputs
                     .iter()
                     .map(|i| i.native())
                     .collect::<Result<Vec<_>, _>>()?;
                 let options = CString::new(&*source::without_paths(&link.options));
                 Ok((
                     program.context.native()?,
-                    inputs,
+                    compiled,
                     options.map_err(|_| INVALID_VALUE)?,
                 ))
             };
-            let (context, inputs, options) = match prepared() {
+            let (context, compiled, options) = match prepared() {
                 Ok(prepared) => prepared,
                 Err(status) => return (status, String::new(), None),
             };
-            let inputs: Vec<&NativeProgram> = inputs.iter().map(|i| &**i).collect();
+            let compiled: Vec<&NativeProgram> = compiled.iter().map(|c| &**c).collect();
+            let link = || NativeProgram::link(context, &natives(&devices), &options, &compiled);
             // A failed link still gives a program, which has the log.
-            let (linked, result) =
-                NativeProgram::link(context, &natives(&devices), &options, &inputs);
+            let (mut linked, mut result) = link();
+            // NVIDIA's linker too fails over kernels without arguments that have argument info.
+            if result.is_err() && compile_plainly(&inputs) {
+                (linked, result) = link();
+            }
             let failed = result.err().unwrap_or(INVALID_PROGRAM);
             program.set_native(linked.ok_or(failed));
             match program.native() {
@@ -213,6 +221,12 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
         },
     );
     Ok(())
+}
+
+/// Compiles again, as the application asked, what was compiled otherwise; says whether there was any.
+fn compile_plainly(programs: &[Arc<Program>]) -> bool {
+    let compile = |any, program: &Arc<Program>| program.compile_plainly() || any;
+    programs.iter().fold(false, compile)
 }
 
 /// Builds with argument info where the source is ours to build; whether it is there. When that fails it is

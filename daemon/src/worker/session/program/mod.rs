@@ -62,6 +62,8 @@ struct State {
     native: Result<Arc<NativeProgram>, Status>,
     // While `native` came from the cache.
     loaded: Option<Loaded>,
+    // Where it was compiled with an option that the application did not give.
+    plainly: Option<Plainly>,
     // Verbs not yet answered.
     jobs: usize,
 }
@@ -73,6 +75,9 @@ struct Loaded {
     // Of that build.
     options: String,
 }
+
+/// Compiles a program once more, as the application asked.
+type Plainly = Box<dyn FnOnce() -> Result<(), Status> + Send>;
 
 /// A verb's status, a word to people, and what else its answer holds.
 type Answered = (Status, String, Option<answer::Body>);
@@ -88,6 +93,7 @@ impl Program {
             state: Mutex::new(State {
                 native: native.map(Arc::new),
                 loaded: None,
+                plainly: None,
                 jobs: 0,
             }),
         }
@@ -114,6 +120,18 @@ impl Program {
         let mut state = self.state.lock();
         state.native = native;
         state.loaded = None;
+        state.plainly = None;
+    }
+
+    /// It is compiled, though not only as the application asked, which `plainly` does.
+    fn set_compiled(&self, plainly: Option<Plainly>) {
+        self.state.lock().plainly = plainly;
+    }
+
+    /// Compiles it as the application asked, if it is not; says whether it has.
+    fn compile_plainly(&self) -> bool {
+        let plainly = self.state.lock().plainly.take();
+        plainly.is_some_and(|compile| compile().is_ok())
     }
 
     /// The program is `native`, from the cache, until a verb needs the one from source again.
