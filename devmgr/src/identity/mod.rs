@@ -7,6 +7,7 @@
 //! which users there are.
 
 mod directory;
+mod taking;
 
 pub use directory::{Directory, KEPT, MOST_TOKENS};
 

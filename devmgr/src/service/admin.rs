@@ -10,7 +10,7 @@ use causeway_security::Token;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::book::{Book, Sight};
 use super::gate::{Gate, as_admin, as_user, check_name, wall_now};
@@ -154,9 +154,10 @@ impl Admin for AdminService {
     ) -> Result<Response<pb::DeleteUserReply>, Status> {
         let admin = self.gate.admin(&request)?;
         let name = UserName::from(request.get_ref().name.as_str());
-        self.identity(IdentityChange::DeleteUser(name.clone()))
-            .await?;
-        tracing::info!(user = %name, by = %admin.user, "user deleted");
+        let deleted = self.identity(IdentityChange::DeleteUser(name.clone()));
+        counted(deleted.await, || {
+            tracing::info!(user = %name, by = %admin.user, "user deleted");
+        })?;
         Ok(Response::new(pb::DeleteUserReply {}))
     }
 
@@ -238,9 +239,10 @@ impl Admin for AdminService {
         let caller = self.gate.user(&request)?;
         let said = request.into_inner().token_id;
         let id = find_token(&self.gate.directory(), &caller, &said)?;
-        self.identity(IdentityChange::DeleteToken(id.clone()))
-            .await?;
-        tracing::info!(token_id = id.0, by = %caller.user, "token revoked");
+        let revoked = self.identity(IdentityChange::DeleteToken(id.clone()));
+        counted(revoked.await, || {
+            tracing::info!(token_id = id.0, by = %caller.user, "token revoked");
+        })?;
         Ok(Response::new(pb::RevokeTokenReply {}))
     }
 
@@ -311,12 +313,21 @@ impl AdminService {
         sent.map_err(|_| gone())?;
         let reply = is_done.await.map_err(|_| gone())?;
         reply.map_err(|not| match not {
-            NotDone::Store(problem) => Status::unavailable(problem.to_string()),
+            NotDone::Store(unwritten) => wire::unwritten(&unwritten),
             NotDone::Identity(not) => refused(not),
             NotDone::Node(not @ NotForgotten::Unknown) => Status::not_found(not.to_string()),
             NotDone::Node(not) => Status::failed_precondition(not.to_string()),
         })
     }
+}
+
+/// Says in the log what counts, whether or not it is written yet.
+fn counted(done: Result<(), Status>, say: impl FnOnce()) -> Result<(), Status> {
+    let is_later = |status: &Status| status.code() == Code::DeadlineExceeded;
+    if done.as_ref().err().is_none_or(is_later) {
+        say();
+    }
+    done
 }
 
 fn may_see_all(visible: Visible, caller: Caller) -> Result<(), Status> {

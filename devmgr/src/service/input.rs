@@ -52,22 +52,37 @@ pub(crate) type Done = oneshot::Sender<Result<(), NotDone>>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotDone {
     #[error(transparent)]
-    Store(#[from] NotWritten),
+    Store(#[from] Unwritten),
     #[error(transparent)]
     Identity(#[from] NotChanged),
     #[error(transparent)]
     Node(#[from] NotForgotten),
 }
 
-/// An answer, which may be that nothing can be written down at the moment.
-pub(crate) type Reply<T> = Result<T, NotWritten>;
+/// An answer, or what the trouble with the store makes of what was asked.
+pub(crate) type Reply<T> = Result<T, Unwritten>;
 
-/// The store fails: what was asked for has not been done.
+/// Why the store is of no use at the moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the device manager cannot write to its store ({0}); nothing is granted until it can. Try again later"
-)]
-pub(crate) struct NotWritten(pub(crate) Arc<str>);
+#[error("the device manager cannot write to its store ({0})")]
+pub(crate) struct Problem(pub(crate) Arc<str>);
+
+/// What becomes of something that cannot be written down now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unwritten {
+    /// Nothing: neither now nor later.
+    #[error("{0}; this was not done, and nothing is granted until it can. Try again later")]
+    NotDone(Problem),
+    /// It is decided, and stays so for as long as this process lives.
+    #[error(
+        "{0}: this is decided, and what it takes away counts from now on; it is written down as soon as that works again, and \
+         undone if the device manager ends before"
+    )]
+    Later(Problem),
+    /// Nobody knows.
+    #[error("{0}, and ends; whether this was done shows when it has been started again")]
+    Lost(Problem),
+}
 
 /// A node is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -229,7 +244,7 @@ pub(crate) enum News {
     },
     Granted(causeway_proto::manager::Granted),
     Refused(Refused),
-    NotWritten(NotWritten),
+    NotWritten(Unwritten),
     /// What he has shown who asked counts no more.
     NotKnown(NotKnown),
     /// Why.

@@ -175,7 +175,7 @@ impl LeasesService {
         let sent = self.owner.send(Input::Ask(ask, answer)).await;
         sent.map_err(|_| gone())?;
         let answer = answered.await.map_err(|_| gone())?;
-        answer.map_err(|problem| Status::unavailable(problem.to_string()))
+        answer.map_err(|unwritten| wire::unwritten(&unwritten))
     }
 
     async fn granted(

@@ -52,7 +52,7 @@ use connections::{Connections, Incoming};
 pub use first_admin::renew_admin;
 use gate::Gate;
 use input::Input;
-use owner::{Beginning, Clock, Health, INBOX, Owner};
+use owner::{Beginning, Clock, Health, INBOX, Owner, Writer};
 use watching::{Counters, Watching};
 
 /// A peer that vanished is noticed by a ping.
@@ -174,6 +174,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
         certified: certified.clone(),
         key,
         heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
+        writer: Writer::start()?,
         store,
         health,
         counters: Arc::clone(&counters),

@@ -10,7 +10,7 @@ use causeway_security::LeaseKey;
 use tonic::Status;
 
 use super::book::{Book, Offered, Sight};
-use super::input::{News, Use};
+use super::input::{News, Unwritten, Use};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
 use crate::lease::{
@@ -224,6 +224,15 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
         }
     };
     Ok(Some(pb::Progress { step: Some(step) }))
+}
+
+/// What is decided and not written yet has a status of its own, and it is that of a change that may well have happened.
+pub(super) fn unwritten(unwritten: &Unwritten) -> Status {
+    let text = unwritten.to_string();
+    match unwritten {
+        Unwritten::NotDone(_) | Unwritten::Lost(_) => Status::unavailable(text),
+        Unwritten::Later(_) => Status::deadline_exceeded(text),
+    }
 }
 
 pub(super) fn refused(refused: &Refused) -> pb::Refused {

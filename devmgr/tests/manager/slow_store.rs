@@ -22,19 +22,27 @@ struct Slow {
 }
 
 #[derive(Default)]
-struct Gate {
+pub(crate) struct Gate {
     is_shut: Mutex<bool>,
     opened: Condvar,
+    /// Somebody has come to it while it was shut.
+    met: tokio::sync::Notify,
 }
 
 impl Gate {
-    fn shut(&self) {
+    pub(crate) fn shut(&self) {
         *self.is_shut.lock() = true;
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         *self.is_shut.lock() = false;
         self.opened.notify_all();
+    }
+
+    /// Until something is being written that does not end.
+    pub(crate) async fn see_waiting(&self) {
+        let met = tokio::time::timeout(AT_MOST, self.met.notified()).await;
+        assert!(met.is_ok(), "nothing is written");
     }
 }
 
@@ -45,26 +53,34 @@ impl Store for Slow {
 
     fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
         let mut is_shut = self.gate.is_shut.lock();
+        if *is_shut {
+            self.gate.met.notify_one();
+        }
         self.gate.opened.wait_while(&mut is_shut, |shut| *shut);
         drop(is_shut);
         self.inner.apply(writes)
     }
 }
 
-async fn start() -> (Running, Arc<Gate>) {
+/// A manager in this process, over this store.
+pub(crate) async fn serve(store: Box<dyn Store>) -> Running {
     let flags = Flags {
         listen: vec!["127.0.0.1:0".to_owned()],
         ..Flags::default()
     };
     let file = ConfigFile::parse("none".as_ref(), String::new()).unwrap();
     let settings = Settings::combine(&flags, &file).unwrap();
+    service::start(&settings, store).await.unwrap()
+}
+
+/// One whose store can be made to wait.
+pub(crate) async fn start() -> (Running, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let store = Slow {
         inner: MemoryStore::default(),
         gate: Arc::clone(&gate),
     };
-    let running = service::start(&settings, Box::new(store)).await.unwrap();
-    (running, gate)
+    (serve(Box::new(store)).await, gate)
 }
 
 #[tokio::test]

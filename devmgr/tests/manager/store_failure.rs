@@ -49,8 +49,11 @@ async fn nothing_is_granted_and_nothing_is_lost() {
     let health = get(address, "/healthz").await;
     assert!(health.starts_with("HTTP/1.1 503 "), "{health}");
     let status = ann.release(&held.lease_id).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(status.code(), Code::DeadlineExceeded);
     assert!(status.message().contains("store"), "{status}");
+    // It is not there any more for who gives it back again.
+    let status = ann.release(&held.lease_id).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
     // The first was offered to the node before anything had to be written; the second was not.
     node.look(|state| assert_eq!((state.granted.len(), state.withdrawn.len()), (2, 0)));
 

@@ -11,7 +11,7 @@ use super::super::input::{Answer, News};
 use super::super::watching::Counters;
 use super::super::wire;
 use super::Owner;
-use super::work::{Effect, Work};
+use super::work::{Effect, Ordered, Work};
 use crate::inventory::NodeId;
 use crate::lease::{Action, Epoch, Granted, LeaseId, Outcome};
 
@@ -35,12 +35,14 @@ impl Owner {
                     // Who asked may have gone meanwhile.
                     drop(answer.send(Ok(self.answer(lease, outcome))));
                 }
-                Effect::Done(done, result) => drop(done.send(result.map_err(Into::into))),
+                Effect::Done(Ordered { done, result, .. }) => {
+                    drop(done.send(result.map_err(Into::into)));
+                }
             }
         }
     }
 
-    fn act(&mut self, action: Action) {
+    pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Welcome { node, fence } => self.welcome(node, fence),
             Action::Drain { node, draining } => {
@@ -139,7 +141,7 @@ impl Owner {
         News::Granted(self.sign(lease, granted, reserved))
     }
 
-    fn answer(&self, lease: LeaseId, outcome: Outcome) -> Answer {
+    pub(super) fn answer(&self, lease: LeaseId, outcome: Outcome) -> Answer {
         match outcome {
             Outcome::Leased(granted) => Answer::Granted(self.sign(lease, &granted, false)),
             Outcome::Reserved(granted) => Answer::Granted(self.sign(lease, &granted, true)),

@@ -34,7 +34,12 @@ impl Judging {
         }
     }
 
-    /// A change is durable.
+    /// Whether there is something to look at.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// A change counts.
     pub(super) fn note(&mut self, change: &IdentityChange) {
         match change {
             IdentityChange::PutToken(_) | IdentityChange::DeleteRemoved(_) => return,

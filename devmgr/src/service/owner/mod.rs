@@ -10,7 +10,9 @@
 mod carrying;
 mod judging;
 mod revoked;
+mod trouble;
 mod work;
+mod writer;
 mod writing;
 
 use std::collections::HashMap;
@@ -26,8 +28,8 @@ use super::book::{Book, Now, Sight};
 use super::certified::Certified;
 use super::gate::{SharedDirectory, wall_now};
 use super::input::{
-    Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, NotWritten, Reply, Watcher,
-    WatcherId, Wish,
+    Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, Problem, Reply, Unwritten,
+    Watcher, WatcherId, Wish,
 };
 use super::watching::Counters;
 use super::wire;
@@ -40,7 +42,8 @@ use crate::lease::{
 use crate::store::{Store, Write};
 use judging::Judging;
 use revoked::Revoked;
-use work::{Effect, Work};
+use work::{Effect, Meanwhile, Ordered, Work};
+pub(crate) use writer::Writer;
 use writing::Writing;
 
 /// Inputs that share one transaction at most: so that the first of them need not wait for long.
@@ -55,9 +58,11 @@ pub(crate) struct Owner {
     book: Book,
     /// Who is who, as it was decided.
     directory: Directory,
-    /// The same, as far as it is durable.
+    /// The same, as far as it is durable, without what [`trouble`] has made count before.
     shared_directory: SharedDirectory,
     certified: Certified,
+    /// That, in its order.
+    early: Vec<IdentityChange>,
     key: LeaseKey,
     heartbeat: (Duration, Duration),
     links: HashMap<NodeId, NodeLink>,
@@ -80,6 +85,7 @@ pub(crate) struct Beginning {
     pub(crate) certified: Certified,
     pub(crate) key: LeaseKey,
     pub(crate) heartbeat: (Duration, Duration),
+    pub(crate) writer: Writer,
     pub(crate) store: Box<dyn Store>,
     pub(crate) health: watch::Sender<Health>,
     pub(crate) counters: Arc<Counters>,
@@ -89,7 +95,7 @@ pub(crate) struct Beginning {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
     /// Why not.
-    pub(crate) problem: Option<NotWritten>,
+    pub(crate) problem: Option<Problem>,
 }
 
 /// The lease machine's clock: milliseconds since this process began, which no setting of the host's clock moves.
@@ -137,18 +143,19 @@ impl Owner {
             directory: beginning.directory,
             shared_directory: beginning.shared_directory,
             certified: beginning.certified,
+            early: Vec::new(),
             key: beginning.key,
             heartbeat: beginning.heartbeat,
             links: HashMap::new(),
             watchers: HashMap::new(),
-            writing: Writing::new(beginning.store, beginning.health),
+            writing: Writing::new(beginning.writer, beginning.store, beginning.health),
             counters: beginning.counters,
             revoked: Revoked::default(),
             cut_off: Vec::new(),
         }
     }
 
-    /// Works until it is told to stop; what was decided by then is written.
+    /// Works until it is told to stop, when what was decided by then is written, or until the store is lost.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Input>,
@@ -157,13 +164,18 @@ impl Owner {
         let mut inputs = Vec::with_capacity(AT_ONCE);
         loop {
             let (wake, has_room) = (self.wake(), self.writing.has_room());
+            // In this order: a transaction that has ended is not late.
             tokio::select! {
+                biased;
                 ended = self.writing.ended() => self.end_writing(ended),
+                _ = stopping.wait_for(|&stop| stop) => break,
                 taken = inbox.recv_many(&mut inputs, AT_ONCE), if has_room => if taken == 0 {
                     break;
                 },
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
-                _ = stopping.wait_for(|&stop| stop) => break,
+            }
+            if self.writing.is_lost() {
+                return;
             }
             self.judge_again();
             for input in inputs.drain(..) {
@@ -187,7 +199,9 @@ impl Owner {
             .manager
             .next_deadline()
             .map(|due| self.clock.instant(due));
-        due.into_iter().chain(self.writing.retry_at()).min()
+        let judging = self.judging.is_due().then(Instant::now);
+        let due = due.into_iter().chain(self.writing.wake_at());
+        due.chain(judging).min()
     }
 
     fn take(&mut self, input: Input) {
@@ -213,10 +227,12 @@ impl Owner {
             }
             Input::RequestLost(lease, id) => self.request_lost(lease, id),
             Input::Ask(ask, answer) => self.ask(&ask, answer),
-            Input::Order(event, done) => match self.writing.problem() {
-                Some(problem) => drop(done.send(Err(problem.into()))),
-                None => self.order(event, done),
-            },
+            Input::Order(event, done) => {
+                let takes_away = matches!(event, Event::Drain { draining: true, .. });
+                if let Some(done) = self.may_order(takes_away, done) {
+                    self.order(event, done);
+                }
+            }
             Input::Forget(node, force, done) => {
                 self.tick();
                 match self.manager.may_forget(node, force) {
@@ -224,17 +240,16 @@ impl Owner {
                     Ok(()) => self.take(Input::Order(Event::ForgetNode { node, force }, done)),
                 }
             }
-            Input::Revoke(lease, reason, done) => match self.writing.problem() {
-                Some(problem) => drop(done.send(Err(problem.into()))),
-                None => {
-                    self.remember_revoked(lease, reason);
-                    self.order(Event::Revoke { lease }, done);
+            Input::Revoke(lease, reason, done) => {
+                self.remember_revoked(lease, reason);
+                self.order(Event::Revoke { lease }, done);
+            }
+            Input::Identity(wanted, done) => {
+                let takes_away = self.directory.takes_away(&wanted);
+                if let Some(done) = self.may_order(takes_away, done) {
+                    self.identity(wanted, takes_away, done);
                 }
-            },
-            Input::Identity(wanted, done) => match self.writing.problem() {
-                Some(problem) => drop(done.send(Err(problem.into()))),
-                None => self.identity(wanted, done),
-            },
+            }
             Input::Read(look) => {
                 let now = Now {
                     time: self.clock.now(),
@@ -316,7 +331,7 @@ impl Owner {
 
     fn request(&mut self, request: NewRequest, client: Client, watcher: Watcher) {
         if let Some(problem) = self.writing.problem() {
-            watcher.tell(News::NotWritten(problem));
+            watcher.tell(News::NotWritten(Unwritten::NotDone(problem)));
             return;
         }
         if let Err(not) = self.again(&watcher.caller) {
@@ -361,7 +376,7 @@ impl Owner {
         if ask.wish == Wish::Confirm
             && let Some(problem) = self.writing.problem()
         {
-            drop(answer.send(Err(problem)));
+            drop(answer.send(Err(Unwritten::NotDone(problem))));
             return;
         }
         let mut step = self.step(ask.event());
@@ -373,9 +388,25 @@ impl Owner {
         self.do_later(step, effects);
     }
 
+    /// While nothing can be written, an order is carried out only if it takes something away.
+    fn may_order(&self, takes_away: bool, done: Done) -> Option<Done> {
+        match self.writing.problem() {
+            Some(problem) if !takes_away => {
+                drop(done.send(Err(Unwritten::NotDone(problem).into())));
+                None
+            }
+            _ => Some(done),
+        }
+    }
+
     fn order(&mut self, event: Event, done: Done) {
         let step = self.step(event);
-        self.do_later(step, vec![Effect::Done(done, Ok(()))]);
+        let ordered = Ordered {
+            done,
+            result: Ok(()),
+            meanwhile: Meanwhile::Nothing,
+        };
+        self.do_later(step, vec![Effect::Done(ordered)]);
     }
 
     /// So that its user can be told, also when he asks for it later.
@@ -385,15 +416,29 @@ impl Owner {
         }
     }
 
-    fn identity(&mut self, wanted: IdentityChange, done: Done) {
+    fn identity(&mut self, wanted: IdentityChange, takes_away: bool, done: Done) {
+        let made = match &wanted {
+            IdentityChange::PutToken(row) => Some(row.id.clone()),
+            _ => None,
+        };
         let (changes, result) = match self.directory.decide(wanted, wall_now()) {
             Ok(changes) => (changes, Ok(())),
             Err(not) => (Vec::new(), Err(not)),
         };
         let decided = changes.iter().cloned();
         decided.for_each(|change| self.directory.apply(change));
+        let meanwhile = match made {
+            _ if takes_away => Meanwhile::Takes(changes.clone()),
+            Some(token) => Meanwhile::TakenBack(IdentityChange::DeleteToken(token)),
+            None => Meanwhile::Nothing,
+        };
+        let ordered = Ordered {
+            done,
+            result,
+            meanwhile,
+        };
         let writes = changes.into_iter().map(Write::Identity).collect();
-        let effects = vec![Effect::Done(done, result)];
+        let effects = vec![Effect::Done(ordered)];
         self.push(writes, Work { effects });
     }
 }

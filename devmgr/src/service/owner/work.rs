@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::super::input::{Answer, Done, Reply, Watcher};
-use crate::identity::NotChanged;
+use crate::identity::{IdentityChange, NotChanged};
 use crate::inventory::NodeId;
 use crate::lease::{Action, Change, LeaseId, Outcome};
 use crate::store::Write;
@@ -24,7 +24,24 @@ pub(super) enum Effect {
     /// An answer to a question.
     Answer(LeaseId, oneshot::Sender<Reply<Answer>>, Outcome),
     /// An order was carried out, or why it was not.
-    Done(Done, Result<(), NotChanged>),
+    Done(Ordered),
+}
+
+/// An order, and what is said to it.
+pub(super) struct Ordered {
+    pub(super) done: Done,
+    pub(super) result: Result<(), NotChanged>,
+    pub(super) meanwhile: Meanwhile,
+}
+
+/// What becomes of an order while it cannot be written.
+pub(super) enum Meanwhile {
+    /// It is done later.
+    Nothing,
+    /// These count at once, and are written later.
+    Takes(Vec<IdentityChange>),
+    /// It is of use only to who hears of it, and is undone by this.
+    TakenBack(IdentityChange),
 }
 
 /// What two works may have in common: they keep their order then.
@@ -57,7 +74,7 @@ impl Work {
 
     /// Whether somebody is told that all is done which he asked for: that comes after whatever was before it.
     pub(super) fn tells_of_all(&self) -> bool {
-        let is_order = |effect: &Effect| matches!(effect, Effect::Done(..));
+        let is_order = |effect: &Effect| matches!(effect, Effect::Done(_));
         self.effects.iter().any(is_order)
     }
 }
@@ -81,7 +98,7 @@ impl Effect {
             )
             | Effect::Listen { lease, .. }
             | Effect::Answer(lease, ..) => [Some(Lease(*lease)), None],
-            Effect::TellOnce(..) | Effect::Done(..) => [None, None],
+            Effect::TellOnce(..) | Effect::Done(_) => [None, None],
         }
     }
 

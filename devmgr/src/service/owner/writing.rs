@@ -1,38 +1,44 @@
 //! Group commit, and what happens when the store fails.
 //!
-//! One transaction is written at a time, on a thread that may wait for the disk. Meanwhile the owner goes on: what
-//! is decided gathers for the next transaction, and what needs no writing is done at once, unless it must not
-//! come before something that waits ([`Concern`]). While the store fails, what was decided is kept and tried
-//! again, in order; requests are refused with the reason; a full disk costs nobody his lease.
+//! One transaction is written at a time, by a thread that may wait for the disk ([`Writer`]). Meanwhile the owner goes
+//! on: what is decided gathers for the next transaction, and what needs no writing is done at once, unless it must not
+//! come before something that waits ([`Concern`]). While the store fails, or a transaction does not end, what was
+//! decided is kept and tried again, in order, and who waits is answered ([`trouble`](super::trouble)); a full disk
+//! costs nobody his lease. A transaction that panics has lost the store: the owner ends with it.
 //!
-//! Invariant: the store has been given every change of the lease machine in its order, or will be; works that have a
-//! concern in common are done in their order.
+//! Invariant: the store has been given every change in its order, or will be; works that have a concern in common are
+//! done in their order.
 
 use std::collections::HashSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
-use super::super::input::{News, NotWritten};
+use super::super::input::Problem;
 use super::super::watching::Counters;
-use super::work::{Concern, Effect, Work};
+use super::work::{Concern, Work};
+use super::writer::{Writer, Written};
 use super::{AT_ONCE, Health, Owner};
-use crate::identity::IdentityChange;
-use crate::lease::{Action, Change, Event, Outcome};
-use crate::store::{Store, StoreError, Write};
+use crate::lease::Change;
+use crate::store::{Store, Write};
 
 /// Between two attempts at a store that fails.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// A transaction that takes longer has met a disk that does not answer. A slow one takes a second or two to
+/// synchronise; who gives a lease back waits ten for the answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct Writing {
+    writer: Writer,
     /// Not here while it writes.
     store: Option<Box<dyn Store>>,
-    under_way: Option<JoinHandle<Written>>,
+    under_way: Option<UnderWay>,
     /// What waits for what is under way.
     held: Vec<Held>,
     /// For the next transaction.
@@ -45,29 +51,43 @@ pub(super) struct Writing {
     health: watch::Sender<Health>,
 }
 
-/// How a transaction ended, and what was in it.
-struct Written {
-    store: Box<dyn Store>,
-    writes: Vec<Write>,
-    result: Result<(), StoreError>,
+/// A transaction.
+struct UnderWay {
+    ended: oneshot::Receiver<Written>,
+    late_at: Instant,
 }
 
 /// A work that waits.
-struct Held {
-    work: Work,
+pub(super) struct Held {
+    pub(super) work: Work,
     concerns: Vec<Concern>,
     /// Whether it waits for changes of its own.
     writes: bool,
 }
 
 struct Failure {
-    problem: NotWritten,
-    retry_at: Instant,
+    problem: Problem,
+    why: Why,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// A transaction has failed; when the next is begun.
+    Failed { retry_at: Instant },
+    /// The one under way does not end.
+    Late,
+    /// It has panicked.
+    Lost,
 }
 
 impl Writing {
-    pub(super) fn new(store: Box<dyn Store>, health: watch::Sender<Health>) -> Writing {
+    pub(super) fn new(
+        writer: Writer,
+        store: Box<dyn Store>,
+        health: watch::Sender<Health>,
+    ) -> Writing {
         Writing {
+            writer,
             store: Some(store),
             under_way: None,
             held: Vec::new(),
@@ -80,14 +100,27 @@ impl Writing {
     }
 
     /// Why nothing can be written at the moment.
-    pub(super) fn problem(&self) -> Option<NotWritten> {
+    pub(super) fn problem(&self) -> Option<Problem> {
         self.failure.as_ref().map(|failure| failure.problem.clone())
     }
 
-    /// When a store that fails is to be tried again; `None` while it is being tried.
-    pub(super) fn retry_at(&self) -> Option<Instant> {
-        let failure = self.failure.as_ref().filter(|_| self.under_way.is_none());
-        failure.map(|failure| failure.retry_at)
+    /// Whether the store is gone for good.
+    pub(super) fn is_lost(&self) -> bool {
+        self.why() == Some(Why::Lost)
+    }
+
+    fn why(&self) -> Option<Why> {
+        self.failure.as_ref().map(|failure| failure.why)
+    }
+
+    /// When it has to be looked at again: a store that fails is to be tried again, or a transaction is late.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        match (&self.under_way, self.why()) {
+            (Some(_), Some(Why::Late)) => None,
+            (Some(under_way), _) => Some(under_way.late_at),
+            (None, Some(Why::Failed { retry_at })) => Some(retry_at),
+            (None, _) => None,
+        }
     }
 
     /// Whether more may gather. While the store fails everything may: leases are to be renewed.
@@ -98,8 +131,8 @@ impl Writing {
     /// Until the transaction under way has ended; for ever if there is none.
     pub(super) async fn ended(&mut self) -> Ended {
         match &mut self.under_way {
-            Some(writing) => {
-                let ended = writing.await;
+            Some(under_way) => {
+                let ended = (&mut under_way.ended).await;
                 self.under_way = None;
                 Ended(ended)
             }
@@ -112,21 +145,37 @@ impl Writing {
         if self.under_way.is_some() || self.unwritten.is_empty() {
             return;
         }
-        let Some(mut store) = self.store.take() else {
-            let lost = std::io::Error::other("its thread has panicked");
-            self.fail(&StoreError::System(lost));
+        // It is there unless it is lost, and then nothing is begun any more.
+        let Some(store) = self.store.take() else {
             return;
         };
         let writes = std::mem::take(&mut self.unwritten);
         self.held.append(&mut self.queued);
-        self.under_way = Some(tokio::task::spawn_blocking(move || {
-            let result = store.apply(&writes);
-            Written {
-                store,
-                writes,
-                result,
-            }
-        }));
+        self.under_way = Some(UnderWay {
+            ended: self.writer.write(store, writes),
+            late_at: Instant::now() + ANSWERS_WITHIN,
+        });
+    }
+
+    /// Notices that the transaction under way does not end.
+    fn look_at_time(&mut self) {
+        let is_late = |of: &UnderWay| of.late_at <= Instant::now();
+        if self.why() != Some(Why::Late) && self.under_way.as_ref().is_some_and(is_late) {
+            let seconds = ANSWERS_WITHIN.as_secs();
+            let text = format!("it has not taken what it was given {seconds} s ago");
+            self.fail(text, Why::Late);
+        }
+    }
+
+    /// What waits: for the transaction under way, and for the next one.
+    pub(super) fn take_waiting(&mut self) -> (Vec<Held>, Vec<Held>) {
+        let take = std::mem::take;
+        (take(&mut self.held), take(&mut self.queued))
+    }
+
+    /// Takes it back; meanwhile nothing has come.
+    pub(super) fn put_back(&mut self, (held, queued): (Vec<Held>, Vec<Held>)) {
+        (self.held, self.queued) = (held, queued);
     }
 
     fn hold(&mut self, writes: Vec<Write>, work: Work) {
@@ -167,18 +216,16 @@ impl Writing {
         freed
     }
 
-    fn fail(&mut self, error: &StoreError) {
-        let problem = NotWritten(Arc::from(error.to_string()));
-        if self.failure.is_none() {
-            tracing::error!(%error, "nothing can be written down; nothing is granted until it can");
+    fn fail(&mut self, text: String, why: Why) {
+        let problem = Problem(Arc::from(text));
+        // Once for each trouble, however often it is tried.
+        if self.problem().as_ref() != Some(&problem) {
+            tracing::error!(error = %problem.0, "nothing can be written down; nothing is granted until it can");
         }
         self.health.send_replace(Health {
             problem: Some(problem.clone()),
         });
-        self.failure = Some(Failure {
-            problem,
-            retry_at: Instant::now() + RETRY_AFTER,
-        });
+        self.failure = Some(Failure { problem, why });
     }
 
     fn recover(&mut self) {
@@ -190,7 +237,7 @@ impl Writing {
 }
 
 /// How a transaction ended.
-pub(super) struct Ended(Result<Written, JoinError>);
+pub(super) struct Ended(Result<Written, RecvError>);
 
 impl Owner {
     /// To be done when its writes are durable, and after what it must not pass.
@@ -204,16 +251,25 @@ impl Owner {
 
     /// Begins to write what is unwritten, unless something is being written or it is too early to try again.
     pub(super) fn begin_to_write(&mut self) {
-        match self.writing.retry_at() {
-            Some(retry_at) if Instant::now() < retry_at => self.refuse_what_waits(),
-            Some(_) if self.writing.unwritten.is_empty() => self.written(),
+        self.writing.look_at_time();
+        match self.writing.why() {
+            Some(Why::Late | Why::Lost) => self.answer_what_waits(),
+            Some(Why::Failed { retry_at }) if self.writing.under_way.is_none() => {
+                if Instant::now() < retry_at {
+                    self.answer_what_waits();
+                } else if self.writing.unwritten.is_empty() {
+                    self.written();
+                } else {
+                    self.writing.begin();
+                }
+            }
             _ => self.writing.begin(),
         }
     }
 
     /// A transaction has ended: does what waited for it.
     pub(super) fn end_writing(&mut self, ended: Ended) {
-        let error = match ended.0 {
+        let (text, why) = match ended.0 {
             Ok(Written {
                 store,
                 writes,
@@ -230,19 +286,20 @@ impl Owner {
                     Err(error) => {
                         let later = std::mem::replace(&mut self.writing.unwritten, writes);
                         self.writing.unwritten.extend(later);
-                        error
+                        let retry_at = Instant::now() + RETRY_AFTER;
+                        (error.to_string(), Why::Failed { retry_at })
                     }
                 }
             }
-            Err(_) => StoreError::System(std::io::Error::other("it panicked")),
+            Err(_) => ("its thread has panicked".to_owned(), Why::Lost),
         };
         Counters::count(&self.counters.failed_commits);
         let writing = &mut self.writing;
         let later = std::mem::take(&mut writing.queued);
         writing.queued = std::mem::take(&mut writing.held);
         writing.queued.extend(later);
-        writing.fail(&error);
-        self.refuse_what_waits();
+        writing.fail(text, why);
+        self.answer_what_waits();
     }
 
     /// Nothing is under way, and what was is durable.
@@ -256,7 +313,7 @@ impl Owner {
         }
     }
 
-    /// Writes what was decided so far; a store that fails is tried once.
+    /// Writes what was decided so far; a store that fails is tried once, one that does not answer is given up.
     pub(super) async fn write_all(&mut self) {
         loop {
             if self.writing.under_way.is_none() {
@@ -265,8 +322,13 @@ impl Owner {
             if self.writing.under_way.is_none() {
                 return;
             }
-            let ended = self.writing.ended().await;
-            self.end_writing(ended);
+            match tokio::time::timeout(ANSWERS_WITHIN, self.writing.ended()).await {
+                Ok(ended) => self.end_writing(ended),
+                Err(_) => {
+                    tracing::error!("the store does not answer; what is not written is given up");
+                    return;
+                }
+            }
             if self.writing.failure.is_some() {
                 return;
             }
@@ -282,68 +344,8 @@ impl Owner {
                 }
                 self.book.apply(change);
             }
-            Write::Identity(change) => {
-                self.judging.note(&change);
-                let removed = match &change {
-                    IdentityChange::PutRemoved(name) => Some(name.clone()),
-                    _ => None,
-                };
-                self.shared_directory.write().apply(change);
-                if let Some(name) = removed {
-                    self.certified.turn_out(&name.0);
-                }
-            }
+            Write::Identity(change) => self.note_identity(change),
             Write::SigningKey(_) => {}
-        }
-    }
-
-    /// Who cannot wait for his answer gets it now; the lease machine hears that such requests are off.
-    fn refuse_what_waits(&mut self) {
-        let Some(problem) = self.writing.problem() else {
-            return;
-        };
-        let mut off = Vec::new();
-        for Held { work, .. } in &mut self.writing.queued {
-            for effect in std::mem::take(&mut work.effects) {
-                match effect {
-                    Effect::Listen { lease, watcher } => {
-                        watcher.tell(News::NotWritten(problem.clone()));
-                        let user = watcher.caller.user;
-                        off.push(Event::Cancel { lease, user });
-                    }
-                    Effect::Act(Action::Tell {
-                        lease,
-                        outcome: outcome @ (Outcome::Leased(_) | Outcome::Reserved(_)),
-                    }) => match self.watchers.remove(&lease) {
-                        Some(watcher) if !watcher.waits => {
-                            watcher.tell(News::NotWritten(problem.clone()));
-                            let user = watcher.caller.user;
-                            off.push(Event::Cancel { lease, user });
-                        }
-                        watcher => {
-                            self.watchers.extend(watcher.map(|of| (lease, of)));
-                            let tell = Action::Tell { lease, outcome };
-                            work.effects.push(Effect::Act(tell));
-                        }
-                    },
-                    Effect::TellOnce(watcher, _) => {
-                        watcher.tell(News::NotWritten(problem.clone()));
-                    }
-                    Effect::Answer(_, answer, _) => drop(answer.send(Err(problem.clone()))),
-                    Effect::Done(done, _) => drop(done.send(Err(problem.clone().into()))),
-                    act @ Effect::Act(_) => work.effects.push(act),
-                }
-            }
-        }
-        // Who is who has only the store; what it did not take has not happened.
-        let unwritten = &mut self.writing.unwritten;
-        let decided = unwritten.len();
-        unwritten.retain(|write| !matches!(write, Write::Identity(_)));
-        if unwritten.len() < decided {
-            self.directory = self.shared_directory.read().clone();
-        }
-        for event in off {
-            self.handle(event);
         }
     }
 }
