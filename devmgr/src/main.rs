@@ -89,7 +89,7 @@ fn announce(running: &Running) {
 }
 
 fn warn(settings: &Settings, address: &SocketAddr) {
-    if !is_loopback(address) && settings.insecure {
+    if !is_loopback(address) && settings.exposed().is_some() {
         tracing::warn!(
             %address,
             "INSECURE: --insecure asked to serve other machines without both TLS and authentication"

@@ -262,11 +262,18 @@ impl Settings {
         {
             return Err(BadSettings::ExposedMetrics(exposed));
         }
-        let is_safe = settings.insecure || (settings.authenticate && settings.tls.is_some());
-        match settings.listen.iter().find(|a| !is_loopback(a)) {
-            Some(exposed) if !is_safe => Err(BadSettings::Exposed(*exposed)),
+        match settings.exposed() {
+            Some(exposed) if !settings.insecure => Err(BadSettings::Exposed(exposed)),
             _ => Ok(settings),
         }
+    }
+
+    /// Where other machines are served without both TLS and authentication, if anywhere.
+    #[must_use]
+    pub fn exposed(&self) -> Option<SocketAddr> {
+        let is_safe = self.authenticate && self.tls.is_some();
+        let exposed = self.listen.iter().find(|at| !is_loopback(at));
+        exposed.copied().filter(|_| !is_safe)
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the
 //!   proof of the session's secret that follows them.
 //! - [`bulk`]: the 32-byte header before every chunk of bulk data.
+//! - [`endpoint`]: what all gRPC clients have set.
 //! - [`socket`]: what both ends set on their connections' sockets.
 //! - [`source`]: what both ends must see alike in OpenCL C.
 //! - [`clock`]: one clock by another, for both ends.
@@ -21,6 +22,7 @@
 pub mod bulk;
 pub mod clock;
 pub mod codec;
+pub mod endpoint;
 pub mod frame;
 pub mod id;
 pub mod image_format;

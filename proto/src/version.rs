@@ -36,11 +36,13 @@ pub enum WireVersion {
     V13 = 13,
     /// 2026-11: pipes and device queues.
     V14 = 14,
+    /// 2026-11: a node tells its device manager that everybody can use it.
+    V15 = 15,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V14;
+    pub const CURRENT: WireVersion = WireVersion::V15;
 
     /// Its number.
     #[must_use]

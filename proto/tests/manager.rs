@@ -42,6 +42,7 @@ fn hello() -> Hello {
             sessions: 1,
         }],
         stopping: true,
+        insecure: true,
     }
 }
 

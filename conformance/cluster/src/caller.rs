@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_proto::endpoint::over_connection;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{
@@ -20,7 +21,7 @@ use causeway_security::{ClientTls, secure};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 use crate::PATIENCE;
@@ -302,8 +303,7 @@ impl Caller {
             let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
             std::future::ready(stream.ok_or_else(gone))
         });
-        let endpoint = Endpoint::from_static("http://manager");
-        endpoint
+        over_connection("http://manager")
             .connect_with_connector(connector)
             .await
             .map_err(|error| no(&error))

@@ -79,7 +79,7 @@ impl Manager {
     /// The time that parts were promised is over: what they used of it is written down if the lease
     /// was live.
     fn settle_time(&mut self, epoch: Epoch, node: Option<NodeId>) {
-        let wall = self.wall();
+        let (wall, window) = (self.wall(), self.policy.accounting_window);
         let Some(holding) = self.grants.get_mut(&epoch) else {
             return;
         };
@@ -97,7 +97,8 @@ impl Manager {
             self.ledger.remove(&demand.party, 0, 0, promised);
             if live && part.state != PartState::Gone {
                 let devices = part.units.len() as u32;
-                rows.extend(self.ledger.write_down(&demand.party, devices, since, end));
+                let time = (since, end);
+                rows.extend(self.ledger.write_down(&demand.party, devices, time, window));
             }
         }
         for row in rows {

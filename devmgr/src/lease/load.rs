@@ -4,7 +4,8 @@
 //! because it may be. Every lease gets its whole time to be renewed, because nobody could renew it while
 //! there was no manager; its time limit went on by the host's clock. If that clock was moved meanwhile,
 //! a time limit ends so much earlier or later, but never later than the whole of it from now: and nodes
-//! see to time limits by their own clocks in any case.
+//! see to time limits by their own clocks in any case. What such a clock says of the past is not believed where it cannot
+//! be: a lease of 1970, or of tomorrow, counts from now on.
 //!
 //! Invariant: what was stored and is loaded again is the same manager, but for offers and absent clients.
 
@@ -16,10 +17,13 @@ use super::change::{LeaseRow, Rows, WaitingRow};
 use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
 use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
-use super::time::{Calendar, Span};
+use super::time::{Calendar, Span, Wall};
 use crate::inventory::{Chosen, Cluster};
 use crate::policy::ledger::{Ledger, Party};
 use crate::policy::queue::Queue;
+
+/// No device manager has granted anything before 2020.
+const FIRST_LEASE: Wall = Wall(1_577_836_800_000);
 
 impl Manager {
     /// A manager with these rows, at this moment.
@@ -95,7 +99,15 @@ impl Manager {
         }
     }
 
+    /// When a lease began, if that can be: before the first lease of all, or later than now, it began by a clock that
+    /// was not set. Then it counts from now on.
+    fn begun(&self, since: Wall) -> Wall {
+        let can_be = (FIRST_LEASE..=self.calendar.wall).contains(&since);
+        if can_be { since } else { self.calendar.wall }
+    }
+
     fn load_lease(&mut self, row: LeaseRow) {
+        let since = self.begun(row.since);
         let demand = Arc::new(Demand {
             lease: row.lease,
             party: Party {
@@ -137,7 +149,7 @@ impl Manager {
             });
         }
         let timing = &self.policy.timing;
-        let passed = self.calendar.since(row.since);
+        let passed = self.calendar.since(since);
         let left = |limit: Span| Span(limit.0.saturating_sub(passed.0));
         let holding = Holding {
             epoch: row.epoch,
@@ -154,7 +166,7 @@ impl Manager {
             parts,
             limit: row.limit,
             ends: row.limit.map(|limit| self.now.after(left(limit))),
-            since: row.since,
+            since,
         };
         self.leases.insert(row.lease, Standing::Granted(row.epoch));
         self.grants.insert(row.epoch, holding);

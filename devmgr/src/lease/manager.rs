@@ -249,8 +249,15 @@ impl Manager {
         self.epoch
     }
 
-    /// Forgets what no accounting window has in it any more.
+    /// Forgets what no accounting window has in it any more, and brings back what is in none yet.
     fn clean_accounts(&mut self) {
+        let (gone, rows) = self.ledger.bring_back(self.wall());
+        for (subject, hour) in gone {
+            self.store(Change::DeleteUse(subject, hour));
+        }
+        for row in rows {
+            self.store(Change::PutUse(row));
+        }
         let window = self.policy.accounting_window;
         for (subject, hour) in self.ledger.forget(self.wall(), window) {
             self.store(Change::DeleteUse(subject, hour));

@@ -96,6 +96,12 @@ impl Manager {
         }
     }
 
+    /// Whose a grant is, until its last unit is free.
+    #[must_use]
+    pub fn holder(&self, epoch: Epoch) -> Option<&UserName> {
+        self.grants.get(&epoch).map(|of| &of.demand.party.user)
+    }
+
     fn lease_view<'a>(&self, of: &'a Holding) -> LeaseView<'a> {
         LeaseView {
             lease: of.demand.lease,

@@ -260,10 +260,17 @@ impl Ledger {
         }
     }
 
-    /// Writes down that a party used `devices` from `start` to `end`; the rows that changed.
-    pub fn write_down(&mut self, of: &Party, devices: u32, start: Wall, end: Wall) -> Vec<UseRow> {
+    /// Writes down that a party used `devices` from `start` to `end`, as far as a window that ends there has it; the
+    /// rows that changed. So a start of long ago, by a clock that was not set, say, makes no more rows than a window has.
+    pub fn write_down(
+        &mut self,
+        of: &Party,
+        devices: u32,
+        (start, end): (Wall, Wall),
+        window: Span,
+    ) -> Vec<UseRow> {
         let mut rows = Vec::new();
-        let mut from = start.0;
+        let mut from = start.0.max(first_of(end, window).0 * HOUR);
         while from < end.0 {
             let hour = Hour(from / HOUR);
             let to = end.0.min((hour.0 + 1) * HOUR);
@@ -292,7 +299,7 @@ impl Ledger {
     /// Time of units that a subject has used in the window before `now`; hours count as a whole.
     #[must_use]
     pub fn used(&self, subject: &Subject, now: Wall, window: Span) -> Span {
-        let first = Hour(now.0.saturating_sub(window.0) / HOUR);
+        let first = first_of(now, window);
         let hours = self.had.get(subject).into_iter();
         Span(
             hours
@@ -302,9 +309,33 @@ impl Ledger {
         )
     }
 
+    /// What is in hours to come was used while the clock was ahead: from now on it counts as of this hour, and so leaves
+    /// the window when it is over. Which hours are gone, and the rows that changed.
+    pub fn bring_back(&mut self, now: Wall) -> (Vec<(Subject, Hour)>, Vec<UseRow>) {
+        let (mut gone, mut rows) = (Vec::new(), Vec::new());
+        let this = Hour(now.0 / HOUR);
+        for (subject, hours) in &mut self.had {
+            let to_come = hours.split_off(&Hour(this.0 + 1));
+            if to_come.is_empty() {
+                continue;
+            }
+            let used = hours.entry(this).or_default();
+            for (hour, more) in to_come {
+                used.0 = used.0.saturating_add(more.0);
+                gone.push((subject.clone(), hour));
+            }
+            rows.push(UseRow {
+                subject: subject.clone(),
+                hour: this,
+                used: *used,
+            });
+        }
+        (gone, rows)
+    }
+
     /// Forgets hours that are in no window any more; which they were.
     pub fn forget(&mut self, now: Wall, window: Span) -> Vec<(Subject, Hour)> {
-        let first = Hour(now.0.saturating_sub(window.0) / HOUR);
+        let first = first_of(now, window);
         let mut gone = Vec::new();
         for (subject, hours) in &mut self.had {
             let kept = hours.split_off(&first);
@@ -314,6 +345,11 @@ impl Ledger {
         self.had.retain(|_, hours| !hours.is_empty());
         gone
     }
+}
+
+/// The first hour of a window that ends now.
+fn first_of(now: Wall, window: Span) -> Hour {
+    Hour(now.0.saturating_sub(window.0) / HOUR)
 }
 
 impl fmt::Display for InTheWay {
@@ -389,11 +425,40 @@ mod tests {
         assert_eq!(room(&ledger, Some(Span(2 * HOUR))), Err(Exceeded::Time));
         assert!(room(&ledger, Some(Span(HOUR))).is_ok());
         ledger.remove(&party(), 2, 0, Span(8 * HOUR));
-        let rows = ledger.write_down(&party(), 2, Wall(HOUR / 2), Wall(2 * HOUR));
+        let rows = ledger.write_down(&party(), 2, (Wall(HOUR / 2), Wall(2 * HOUR)), window);
         assert_eq!(rows.len(), 4);
         let user = Subject::User("ada".into());
         assert_eq!(ledger.used(&user, Wall(2 * HOUR), window), Span(3 * HOUR));
         assert_eq!(ledger.used(&user, Wall(25 * HOUR), window), Span(2 * HOUR));
         assert_eq!(ledger.forget(Wall(25 * HOUR), window).len(), 2);
+    }
+
+    #[test]
+    fn a_lease_of_1970_fills_no_more_than_the_window() {
+        let (mut ledger, window) = (Ledger::default(), Span(24 * HOUR));
+        let now = Wall(500_000 * HOUR);
+        let rows = ledger.write_down(&party(), 1, (Wall(0), now), window);
+        assert_eq!(rows.len(), 2 * 24);
+        let user = Subject::User("ada".into());
+        assert_eq!(ledger.used(&user, now, window), window);
+        // Nor anything at all where the clock went back.
+        assert_eq!(ledger.write_down(&party(), 1, (now, Wall(0)), window), []);
+    }
+
+    #[test]
+    fn what_a_clock_that_was_ahead_has_written_leaves_the_window_like_all_else() {
+        let (mut ledger, window) = (Ledger::default(), Span(24 * HOUR));
+        let ahead = Wall(5000 * HOUR);
+        ledger.write_down(&party(), 1, (ahead, Wall(ahead.0 + 3 * HOUR)), window);
+        let (user, now) = (Subject::User("ada".into()), Wall(100 * HOUR));
+        let (gone, rows) = ledger.bring_back(now);
+        assert_eq!((gone.len(), rows.len()), (2 * 3, 2));
+        assert!(
+            rows.iter()
+                .all(|row| row.hour == Hour(100) && row.used == Span(3 * HOUR))
+        );
+        assert_eq!(ledger.used(&user, now, window), Span(3 * HOUR));
+        assert_eq!(ledger.bring_back(now), (Vec::new(), Vec::new()));
+        assert_eq!(ledger.used(&user, Wall(126 * HOUR), window), Span(0));
     }
 }

@@ -109,12 +109,12 @@ impl Admin for AdminService {
     ) -> Result<Response<pb::RevokeLeaseReply>, Status> {
         let admin = self.gate.admin(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
-        let is_known = read(&self.owner, move |sight| sight.book.knows(&lease)).await?;
-        if !is_known {
+        let whose = read(&self.owner, move |sight| sight.book.whose(&lease).cloned()).await?;
+        let Some(user) = whose else {
             return Err(Status::not_found("there is no such lease"));
-        }
+        };
         let reason = request.into_inner().reason;
-        tracing::info!(?lease, reason, by = %admin.user, "revoke");
+        tracing::info!(?lease, %user, reason, by = %admin.user, "revoke");
         self.done(|done| Input::Revoke(lease, reason.into(), done))
             .await?;
         Ok(Response::new(pb::RevokeLeaseReply {}))

@@ -50,6 +50,8 @@ pub(crate) struct Connected {
     pub(crate) devices: Vec<Offered>,
     /// It was told to end.
     pub(crate) stopping: bool,
+    /// Everybody who can reach it can use it.
+    pub(crate) insecure: bool,
     pub(crate) load: Arc<Load>,
 }
 
@@ -146,6 +148,7 @@ impl Book {
         let connected = Connected {
             devices: joined.devices.iter().map(Offered::new).collect(),
             stopping: joined.stopping,
+            insecure: link.is_insecure,
             load: Arc::clone(&link.load),
         };
         self.connected.insert(joined.node, connected);

@@ -173,6 +173,8 @@ pub(crate) struct NodeLink {
     pub(crate) load: Arc<Load>,
     /// With whose account it joined.
     pub(crate) caller: Caller,
+    /// Everybody who can reach the node can use it.
+    pub(crate) is_insecure: bool,
     /// Nothing is sent before its welcome: what was decided before that was for an earlier connection.
     pub(crate) is_welcomed: bool,
     pub(crate) _open: oneshot::Sender<()>,

@@ -1,6 +1,7 @@
 //! The `Leases` service: what programs and tools do with leases.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_proto::manager::leases_server::Leases;
@@ -20,7 +21,7 @@ use tonic::{Request, Response, Status};
 use super::book::Sight;
 use super::gate::Gate;
 use super::input::{Answer, Ask, Input, News, Watcher, WatcherId, Wish};
-use super::pace::{AT_ONCE, EACH, Pace};
+use super::pace::{CONSIDERED, Pace, REFUSED};
 use super::{gone, read, wire};
 use crate::identity::Caller;
 use crate::lease::{LeaseId, NewRequest, Outcome};
@@ -32,9 +33,13 @@ pub(super) struct LeasesService {
     pub(super) gate: Gate,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
+    /// Whether the manager serves other machines without both TLS and authentication.
+    pub(super) insecure: bool,
     pub(super) started: Instant,
     /// Of those who ask what they would get.
     pub(super) pace: Mutex<Pace>,
+    /// Of those who do not wait, and are refused.
+    pub(super) refusals: Arc<Mutex<Pace>>,
 }
 
 #[tonic::async_trait]
@@ -51,8 +56,21 @@ impl Leases for LeasesService {
         let (send, receive) = mpsc::channel(2);
         match new_request(caller.clone(), &request)? {
             Ok(new) => {
+                let refusals = (!new.wait).then(|| Refusals {
+                    user: new.user.clone(),
+                    started: self.started,
+                    pace: Arc::clone(&self.refusals),
+                });
+                if refusals.as_ref().is_some_and(Refusals::are_too_many) {
+                    return Err(Status::resource_exhausted(format!(
+                        "refused too often: {} times at once and then every {} ms; to wait for devices, causeway run --wait",
+                        REFUSED.at_once,
+                        REFUSED.each.as_millis()
+                    )));
+                }
                 let (watcher, heard) = Watcher::new(caller, new.wait);
                 let following = Following {
+                    refusals,
                     lease: new.lease,
                     watcher: watcher.id,
                     beyond_grant: request.follow,
@@ -81,8 +99,9 @@ impl Leases for LeasesService {
         check_version(&request)?;
         if !self.pace.lock().may(&caller.user, self.started.elapsed()) {
             return Err(Status::resource_exhausted(format!(
-                "asked too often: {AT_ONCE} times at once and then every {} s; to wait for devices, causeway run --wait",
-                EACH.as_secs()
+                "asked too often: {} times at once and then every {} s; to wait for devices, causeway run --wait",
+                CONSIDERED.at_once,
+                CONSIDERED.each.as_secs()
             )));
         }
         let sees_others = self.whose(caller.clone()).is_none();
@@ -158,8 +177,13 @@ impl Leases for LeasesService {
         request: Request<ListKindsRequest>,
     ) -> Result<Response<KindList>, Status> {
         self.gate.user(&request)?;
-        let kinds = read(&self.owner, |sight| wire::kinds(sight.book)).await?;
-        Ok(Response::new(KindList { kinds }))
+        let insecure = self.insecure;
+        let list = read(&self.owner, move |sight| KindList {
+            kinds: wire::kinds(sight.book),
+            insecure,
+            insecure_nodes: wire::insecure_nodes(sight.book),
+        });
+        Ok(Response::new(list.await?))
     }
 }
 
@@ -270,8 +294,31 @@ fn shortened(client: causeway_proto::control::Client) -> causeway_proto::control
     }
 }
 
+/// How often a user was refused who does not wait.
+struct Refusals {
+    user: UserName,
+    started: Instant,
+    pace: Arc<Mutex<Pace>>,
+}
+
+impl Refusals {
+    fn are_too_many(&self) -> bool {
+        !self
+            .pace
+            .lock()
+            .has_left(&self.user, self.started.elapsed())
+    }
+
+    fn count(&self) {
+        let now = self.started.elapsed();
+        self.pace.lock().has_asked(&self.user, now);
+    }
+}
+
 /// One stream of news about a request.
 struct Following {
+    /// Where a refusal counts.
+    refusals: Option<Refusals>,
     lease: LeaseId,
     watcher: WatcherId,
     beyond_grant: bool,
@@ -293,6 +340,9 @@ impl Following {
                 () = told.closed() => break,
             }
             let news = heard.borrow_and_update().clone();
+            if let (News::Refused(_), Some(refusals)) = (&news, &self.refusals) {
+                refusals.count();
+            }
             let is_last = match &news {
                 News::None | News::Waiting { .. } => false,
                 News::Granted(_) => !self.beyond_grant,

@@ -53,6 +53,7 @@ pub use first_admin::renew_admin;
 use gate::Gate;
 use input::Input;
 use owner::{Beginning, Clock, Health, INBOX, Owner, Writer};
+use pace::Pace;
 use watching::{Counters, Watching};
 
 /// A peer that vanished is noticed by a ping.
@@ -251,8 +252,10 @@ fn serve(
         gate: gate.clone(),
         owner: owner.clone(),
         visible: settings.visible,
+        insecure: settings.exposed().is_some(),
         started: Instant::now(),
-        pace: Mutex::default(),
+        pace: Mutex::new(Pace::new(pace::CONSIDERED)),
+        refusals: Arc::new(Mutex::new(Pace::new(pace::REFUSED))),
     };
     let admin = admin::AdminService {
         gate: gate.clone(),

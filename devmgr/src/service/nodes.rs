@@ -16,6 +16,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::book::Sight;
 use super::gate::{Gate, check_name, wall_now};
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
 use super::wire;
@@ -61,6 +62,7 @@ impl Nodes for NodesService {
         let Some(from_node::Message::Hello(hello)) = hello.and_then(|word| word.message) else {
             return Err(Status::invalid_argument("a node says hello first"));
         };
+        let is_insecure = hello.insecure;
         let account = self.gate.authenticates().then(|| caller.user.clone());
         let joined = joined(hello, account)?;
         tracing::info!(node = ?joined.node, name = joined.name, devices = joined.devices.len(),
@@ -81,6 +83,7 @@ impl Nodes for NodesService {
             outbound,
             load: Arc::clone(&connection.load),
             caller: caller.clone(),
+            is_insecure,
             is_welcomed: false,
             _open: open,
         };
@@ -160,8 +163,17 @@ impl Connection {
                 Ok(Err(status)) => break status.message().to_owned(),
                 Err(_) => break "it was silent for too long".to_owned(),
             };
+            let refusal = match &word.message {
+                Some(from_node::Message::Refused(of)) => {
+                    Some(of.reason.chars().take(256).collect())
+                }
+                _ => None,
+            };
             match self.heard(word) {
                 Ok(Some(event)) => {
+                    if let (Some(reason), Event::GrantRefused(word)) = (refusal, &event) {
+                        self.tell_of_refusal(*word, reason).await;
+                    }
                     let input = Input::FromNode(self.id, self.node, event);
                     if self.owner.send(input).await.is_err() {
                         return;
@@ -174,6 +186,16 @@ impl Connection {
         tracing::info!(node = ?self.node, reason, "a node's connection is over");
         // It fails only when the owner is gone.
         let _ = self.owner.send(Input::Left(self.id, self.node)).await;
+    }
+
+    /// Says so in the log, before the owner takes it in, who knows yet whose it was.
+    async fn tell_of_refusal(&self, word: GrantWord, reason: String) {
+        let tell = move |sight: &Sight<'_>| {
+            let user = sight.manager.holder(word.epoch).map(|user| &*user.0);
+            tracing::warn!(node = ?word.node, lease = ?word.lease, user, reason, "a grant was refused");
+        };
+        // It fails only when the owner is gone.
+        let _ = self.owner.send(Input::Read(Box::new(tell))).await;
     }
 
     fn heard(&self, word: FromNode) -> Result<Option<Event>, Status> {
@@ -200,12 +222,7 @@ impl Connection {
             Some(Message::Acknowledged(of)) => {
                 Some(Event::GrantAcknowledged(grant(&of.lease_id, of.epoch)?))
             }
-            Some(Message::Refused(of)) => {
-                let word = grant(&of.lease_id, of.epoch)?;
-                let reason: String = of.reason.chars().take(256).collect();
-                tracing::warn!(node = ?self.node, lease = ?word.lease, reason, "a grant was refused");
-                Some(Event::GrantRefused(word))
-            }
+            Some(Message::Refused(of)) => Some(Event::GrantRefused(grant(&of.lease_id, of.epoch)?)),
             Some(Message::Stopping(_)) => Some(Event::NodeStopping { node: self.node }),
             Some(Message::Withdrawn(of)) => Some(Event::Withdrawn(grant(&of.lease_id, of.epoch)?)),
             Some(Message::Sessions(of)) => Some(Event::Sessions {

@@ -1,4 +1,5 @@
-//! How often each user may ask something that costs him nothing: some times at once, and then at a pace.
+//! How often each user may ask something that costs him nothing: some times at once, and then at a pace. What would be
+//! granted costs nothing at all; of requests, those do that are refused.
 //!
 //! What it is not: it knows no clock. Invariant: who has not asked for long enough has nothing kept of him.
 
@@ -7,14 +8,31 @@ use std::time::Duration;
 
 use crate::policy::UserName;
 
-/// Times that a user may ask at once.
-pub(super) const AT_ONCE: u32 = 60;
-/// Between two more.
-pub(super) const EACH: Duration = Duration::from_secs(1);
+/// So many times at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    /// Times that a user may ask at once.
+    pub(super) at_once: u32,
+    /// Between two more.
+    pub(super) each: Duration,
+}
+
+/// Of those who ask what they would get: people.
+pub(super) const CONSIDERED: Limit = Limit {
+    at_once: 60,
+    each: Duration::from_secs(1),
+};
+/// Of requests that do not wait and are refused: programs, of which a user may start many at once, and each of which asks
+/// no more often than this when it is let alone.
+pub(super) const REFUSED: Limit = Limit {
+    at_once: 240,
+    each: Duration::from_millis(250),
+};
 
 /// See the module. Times are since a moment that is always the same one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pace {
+    limit: Limit,
     /// When each has all his times again.
     whole_at: HashMap<UserName, Duration>,
     /// From so many on those are looked for who have.
@@ -22,19 +40,42 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    pub(super) fn new(limit: Limit) -> Pace {
+        Pace {
+            limit,
+            whole_at: HashMap::new(),
+            many: 0,
+        }
+    }
+
     /// Whether the user may ask now; if so he has asked.
     pub(super) fn may(&mut self, user: &UserName, now: Duration) -> bool {
-        let whole_at = self.whole_at.get(user).copied().unwrap_or_default();
-        let next = whole_at.max(now) + EACH;
-        if next > now + EACH * AT_ONCE {
-            return false;
+        let may = self.has_left(user, now);
+        if may {
+            self.has_asked(user, now);
         }
+        may
+    }
+
+    /// Whether the user may ask now.
+    pub(super) fn has_left(&self, user: &UserName, now: Duration) -> bool {
+        self.next(user, now) <= now + self.limit.each * self.limit.at_once
+    }
+
+    /// He has; more often than he may counts as often as he may.
+    pub(super) fn has_asked(&mut self, user: &UserName, now: Duration) {
+        let most = now + self.limit.each * self.limit.at_once;
+        let next = self.next(user, now).min(most);
         if self.whole_at.len() >= self.many {
             self.whole_at.retain(|_, whole_at| *whole_at > now);
             self.many = 2 * self.whole_at.len() + 64;
         }
         self.whole_at.insert(user.clone(), next);
-        true
+    }
+
+    fn next(&self, user: &UserName, now: Duration) -> Duration {
+        let whole_at = self.whole_at.get(user).copied().unwrap_or_default();
+        whole_at.max(now) + self.limit.each
     }
 }
 
@@ -48,24 +89,41 @@ mod tests {
 
     #[test]
     fn each_has_his_times_and_gets_them_back() {
-        let (mut pace, now) = (Pace::default(), Duration::from_secs(1000));
+        let (mut pace, now) = (Pace::new(CONSIDERED), Duration::from_secs(1000));
         let times = |pace: &mut Pace, user: &UserName, now| {
-            (0..2 * AT_ONCE).filter(|_| pace.may(user, now)).count() as u32
+            (0..2 * CONSIDERED.at_once)
+                .filter(|_| pace.may(user, now))
+                .count() as u32
         };
-        assert_eq!(times(&mut pace, &user(1), now), AT_ONCE);
-        assert_eq!(times(&mut pace, &user(1), now + EACH / 2), 0);
-        assert_eq!(times(&mut pace, &user(1), now + EACH), 1);
-        assert_eq!(times(&mut pace, &user(2), now), AT_ONCE, "another's");
-        assert_eq!(times(&mut pace, &user(1), now + EACH * 5), 4);
-        let later = now + EACH * 10 * AT_ONCE;
-        assert_eq!(times(&mut pace, &user(1), later), AT_ONCE);
+        assert_eq!(times(&mut pace, &user(1), now), CONSIDERED.at_once);
+        assert_eq!(times(&mut pace, &user(1), now + CONSIDERED.each / 2), 0);
+        assert_eq!(times(&mut pace, &user(1), now + CONSIDERED.each), 1);
+        assert_eq!(
+            times(&mut pace, &user(2), now),
+            CONSIDERED.at_once,
+            "another's"
+        );
+        assert_eq!(times(&mut pace, &user(1), now + CONSIDERED.each * 5), 4);
+        let later = now + CONSIDERED.each * 10 * CONSIDERED.at_once;
+        assert_eq!(times(&mut pace, &user(1), later), CONSIDERED.at_once);
+    }
+
+    #[test]
+    fn who_has_asked_too_often_by_far_waits_no_longer_than_who_has_by_one() {
+        let (mut pace, now) = (Pace::new(REFUSED), Duration::from_secs(1000));
+        for _ in 0..10 * REFUSED.at_once {
+            pace.has_asked(&user(1), now);
+        }
+        assert!(!pace.has_left(&user(1), now));
+        assert!(pace.has_left(&user(1), now + REFUSED.each));
+        assert!(pace.has_left(&user(2), now), "another's");
     }
 
     #[test]
     fn who_asks_now_and_then_is_not_remembered() {
-        let mut pace = Pace::default();
+        let mut pace = Pace::new(CONSIDERED);
         for number in 0..10_000 {
-            assert!(pace.may(&user(number), EACH * number as u32));
+            assert!(pace.may(&user(number), CONSIDERED.each * number as u32));
         }
         assert!(pace.whole_at.len() <= 128, "{}", pace.whole_at.len());
     }

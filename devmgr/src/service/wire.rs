@@ -339,11 +339,18 @@ pub(super) fn node_info(book: &Book, leased: &Leased, row: &NodeRow) -> pb::Node
         connected: connected.is_some(),
         draining: row.draining,
         stopping: connected.is_some_and(|of| of.stopping),
+        insecure: connected.is_some_and(|of| of.insecure),
         devices: devices.map(info).collect(),
         bytes: used.bytes,
         commands: used.commands,
         sessions: used.sessions,
     }
+}
+
+/// Connected nodes that everybody can use who can reach them.
+pub(super) fn insecure_nodes(book: &Book) -> u32 {
+    let insecure = book.connected.values().filter(|node| node.insecure);
+    u32::try_from(insecure.count()).unwrap_or(u32::MAX)
 }
 
 /// The kinds of devices that are there, and how many of each: nothing of where they are, nor of who has them.

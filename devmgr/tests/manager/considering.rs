@@ -1,11 +1,11 @@
 //! What would be granted is told without being taken.
 
-use causeway_proto::manager::{Quota, RefusalCode, quota};
+use causeway_proto::manager::{Quota, RefusalCode, progress, quota};
 
 use tonic::Code;
 
 use super::node::FakeNode;
-use super::process::{AT_MOST, Client, Manager, request};
+use super::process::{AT_MOST, Client, Manager, request, waiting};
 
 async fn refusal(client: &mut Client, line: &str) -> RefusalCode {
     client.considers(request(line)).await.unwrap_err().code()
@@ -74,4 +74,35 @@ async fn who_asks_too_often_has_to_wait_and_nobody_else() {
     assert_eq!(too_often.code(), Code::ResourceExhausted);
     assert!(too_often.message().contains("--wait"), "{too_often}");
     assert_eq!(refusal(&mut bob, "1").await, RefusalCode::NothingFits);
+}
+
+#[tokio::test]
+async fn who_is_refused_too_often_has_to_wait_or_to_ask_to() {
+    let manager = Manager::start();
+    let _node = FakeNode::start(manager.address, 1, 1);
+    let (mut ann, mut bob) = (manager.user("ann").await, manager.user("bob").await);
+    ann.see_nodes(1).await;
+    let begin = std::time::Instant::now();
+    let mut refused = 0;
+    let too_often = loop {
+        match ann.ask(request("2")).await {
+            Ok(asked) => {
+                let step = asked.last().await;
+                assert!(matches!(step, progress::Step::Refused(_)), "{step:?}");
+                refused += 1;
+                assert!(begin.elapsed() < AT_MOST, "as often as one likes");
+            }
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(too_often.code(), Code::ResourceExhausted);
+    assert!(too_often.message().contains("--wait"), "{too_often}");
+    // Many programs may be started at once.
+    assert!(refused >= 240, "{refused}");
+    ann.ask(waiting("2")).await.unwrap();
+    // Whoever is granted what he asks for may ask for as much as he likes.
+    for _ in 0..300 {
+        let granted = bob.granted(request("1")).await;
+        bob.release(&granted.lease_id).await.unwrap();
+    }
 }

@@ -36,6 +36,7 @@ pub(crate) struct FakeNode {
 struct Shared {
     uuid: [u8; 16],
     devices: u32,
+    is_insecure: bool,
     state: Mutex<State>,
     /// Grows with everything that happens to `state`.
     changed: watch::Sender<u64>,
@@ -75,7 +76,21 @@ impl FakeNode {
         FakeNode::start_as(manager, number, devices, who)
     }
 
+    /// One that everybody can use, and that says so.
+    pub(crate) fn start_insecure(manager: SocketAddr, number: u8, devices: u32) -> FakeNode {
+        let who = Who::Name(format!("node{number}"));
+        FakeNode::start_with(manager, (number, devices, true), who)
+    }
+
     pub(crate) fn start_as(manager: SocketAddr, number: u8, devices: u32, who: Who) -> FakeNode {
+        FakeNode::start_with(manager, (number, devices, false), who)
+    }
+
+    fn start_with(
+        manager: SocketAddr,
+        (number, devices, is_insecure): (u8, u32, bool),
+        who: Who,
+    ) -> FakeNode {
         let speech = Speech {
             acknowledges: true,
             withdraws: true,
@@ -83,6 +98,7 @@ impl FakeNode {
         let shared = Arc::new(Shared {
             uuid: [number; 16],
             devices,
+            is_insecure,
             state: Mutex::default(),
             changed: watch::channel(0).0,
             speech: watch::channel(speech).0,
@@ -275,6 +291,7 @@ impl Shared {
                 addresses: vec![format!("192.0.2.{}:7079", self.uuid[0])],
                 inventory: Some(self.inventory()),
                 leases: leases.collect(),
+                insecure: self.is_insecure,
                 ..Hello::default()
             }
         });

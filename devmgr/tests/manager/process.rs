@@ -39,6 +39,12 @@ impl Manager {
 
     /// With this in its file.
     pub(crate) fn configured(config: &str) -> Manager {
+        Manager::started(config, &[])
+    }
+
+    /// With this in its file, and these flags.
+    pub(crate) fn started(config: &str, arguments: &[&str]) -> Manager {
+        let arguments: Vec<_> = arguments.iter().map(|&flag| flag.to_owned()).collect();
         // In memory: what is killed here is the manager, not the machine, and disks are slow to synchronise.
         let memory = Path::new("/dev/shm");
         let folder = if memory.is_dir() {
@@ -50,14 +56,14 @@ impl Manager {
         std::fs::write(&path, config).unwrap();
         let store = folder.path().join("store");
         let log = folder.path().join("log");
-        let (child, address) = spawn(&store, &path, &log, "127.0.0.1:0", &[]);
+        let (child, address) = spawn(&store, &path, &log, "127.0.0.1:0", &arguments);
         Manager {
             child,
             address,
             store,
             config: path,
             log,
-            arguments: Vec::new(),
+            arguments,
             _folder: folder,
         }
     }

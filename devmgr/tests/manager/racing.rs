@@ -6,6 +6,8 @@ use super::node::FakeNode;
 use super::process::{Client, Manager, Who, request};
 
 const ROUNDS: usize = 1000;
+/// One user may not be refused much more often at once.
+const ROUNDS_OF_ONE: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_time_one_of_them_has_it() {
@@ -17,7 +19,8 @@ async fn each_time_one_of_them_has_it() {
         tokio::spawn(async move {
             let mut client = Client::connect(address, Who::Name(name.to_owned())).await;
             let mut won = 0;
-            for _ in 0..ROUNDS {
+            for round in 0..ROUNDS {
+                client.who = Who::Name(format!("{name}{}", round / ROUNDS_OF_ONE));
                 match client.ask(request("1")).await.unwrap().last().await {
                     progress::Step::Granted(granted) => {
                         won += 1;

@@ -28,6 +28,7 @@ pub(crate) struct Daemon {
     child: Child,
     address: SocketAddr,
     watched_at: SocketAddr,
+    log: PathBuf,
 }
 
 impl Daemon {
@@ -50,8 +51,10 @@ impl Daemon {
         std::fs::write(vendors.join("fake.icd"), driver.to_str().unwrap()).unwrap();
         let config = folder.join("daemon.toml");
         std::fs::write(&config, text).unwrap();
+        let log = folder.join("daemon.log");
         let mut child = Command::new(programs.join("causewayd"))
             .args(["--listen", "127.0.0.1:0", "--spare-workers", "0"])
+            .args(["--log", "warn,causeway=debug"])
             .args(["--metrics", "127.0.0.1:0"])
             .arg("--config")
             .arg(&config)
@@ -60,6 +63,7 @@ impl Daemon {
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .env("STATE_DIRECTORY", folder)
             .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -74,7 +78,13 @@ impl Daemon {
             address: next("listening on "),
             watched_at: next("metrics on "),
             child,
+            log,
         }
+    }
+
+    /// All that it has said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// To the daemon itself.
@@ -137,6 +147,9 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
     }
 }
 

@@ -16,13 +16,14 @@ use causeway_proto::control::{
     Client, GetInventoryRequest, GetStatusRequest, Inventory, NodeStatus, OpenSessionReply,
     OpenSessionRequest,
 };
+use causeway_proto::endpoint::over_connection;
 use causeway_proto::status::WireError;
 use causeway_proto::version::{self, WireVersion};
 use causeway_security::{NotSecured, secure};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use super::resolve;
 use super::security::Credentials;
@@ -31,9 +32,6 @@ use crate::config::{Address, ServerSettings};
 
 /// An inventory is a few kilobytes a device.
 const INVENTORY_LIMIT: usize = 16 << 20;
-/// While a call goes on, the other end is asked so often whether it is there, and has so long to answer.
-const PING_EVERY: Duration = Duration::from_secs(15);
-const PING_WITHIN: Duration = Duration::from_secs(10);
 
 /// What people can do about a node that serves nobody in the clear.
 const WANTS_TLS: &str =
@@ -222,11 +220,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let once = Mutex::new(Some(stream));
-    // The name in the URI only fills a header; the connection is there already.
-    Endpoint::from_static("http://causeway.node")
-        // A call that waits, for devices say, must notice that the other end is gone without a word.
-        .http2_keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_WITHIN)
+    over_connection("http://causeway.node")
         .connect_with_connector(tower::service_fn(move |_| {
             // A second call wants to reconnect, which is not this channel's business.
             let stream = once.lock().ok().and_then(|mut once| once.take());

@@ -52,6 +52,9 @@ pub struct Hello {
     /// as if Stopping had been said
     #[prost(bool, tag = "8")]
     pub stopping: bool,
+    /// who can reach it can use it without a name, and read what crosses the network
+    #[prost(bool, tag = "9")]
+    pub insecure: bool,
 }
 /// Replaces all that Hello said of the devices.
 #[allow(clippy::all)]
@@ -530,6 +533,12 @@ pub struct ListKindsRequest {}
 pub struct KindList {
     #[prost(message, repeated, tag = "1")]
     pub kinds: ::prost::alloc::vec::Vec<DeviceKind>,
+    /// the manager serves other machines without both TLS and authentication
+    #[prost(bool, tag = "2")]
+    pub insecure: bool,
+    /// connected nodes whose Hello has said so of themselves
+    #[prost(uint32, tag = "3")]
+    pub insecure_nodes: u32,
 }
 /// Devices that answer alike to what is shown here. A share counts as one.
 #[allow(clippy::all)]
@@ -646,6 +655,9 @@ pub struct NodeInfo {
     /// it was told to end, and takes no new lease
     #[prost(bool, tag = "10")]
     pub stopping: bool,
+    /// as Hello.insecure
+    #[prost(bool, tag = "11")]
+    pub insecure: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

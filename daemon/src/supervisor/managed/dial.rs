@@ -3,13 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use causeway_proto::endpoint::over_connection;
 use causeway_security::{BadCertificate, ClientTls, NotSecured, Token, secure};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use crate::config::ManagerAddress;
 
@@ -81,8 +82,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let once = Mutex::new(Some(TokioIo::new(stream)));
-    // The name in the URI only fills a header; the connection is there already.
-    let endpoint = Endpoint::from_static("http://causeway.manager");
+    let endpoint = over_connection("http://causeway.manager");
     let connector = tower::service_fn(move |_| {
         // A second call wants to reconnect, which is not this channel's business.
         let stream = once.lock().take();
@@ -106,11 +106,12 @@ pub(super) fn authorize<T>(request: &mut tonic::Request<T>, token: Option<&Token
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_proto::manager::nodes_client::NodesClient;
     use causeway_security::{Authority, ClientCertificates, Issued, ServerTls};
     use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
     use std::time::SystemTime;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     fn write(folder: &Path, name: &str, issued: &Issued) -> (PathBuf, PathBuf) {
@@ -122,6 +123,28 @@ mod tests {
         std::fs::write(&key, issued.key.reveal()).unwrap();
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
         (certificate, key)
+    }
+
+    /// A manager that has said its settings, and then nothing any more.
+    async fn fall_silent(mut stream: tokio::io::DuplexStream) {
+        const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        stream.write_all(&SETTINGS).await.unwrap();
+        let mut heard = Vec::new();
+        // Until it is hung up on.
+        stream.read_to_end(&mut heard).await.unwrap();
+        assert!(heard.starts_with(b"PRI * HTTP/2.0"));
+    }
+
+    #[tokio::test]
+    async fn a_manager_that_is_gone_without_a_word_is_noticed() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let silent = tokio::spawn(fall_silent(theirs));
+        let mut nodes = NodesClient::new(channel_over(ours).await.unwrap());
+        let joined = nodes.join(tokio_stream::pending());
+        let joined = tokio::time::timeout(Duration::from_secs(60), joined).await;
+        assert!(joined.expect("it is noticed").is_err());
+        drop(nodes);
+        silent.await.unwrap();
     }
 
     #[tokio::test]

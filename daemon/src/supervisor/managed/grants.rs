@@ -407,6 +407,11 @@ impl Grants {
         self.taken
     }
 
+    /// Whether a lease is in the table.
+    pub(crate) fn has(&self, lease: LeaseId) -> bool {
+        self.leases.contains_key(&lease)
+    }
+
     /// What the manager is told when the node joins: also what is ending, because its units are not free yet.
     pub(crate) fn running(&self) -> Vec<Running> {
         let running = |(id, lease): (&LeaseId, &Lease)| Running {

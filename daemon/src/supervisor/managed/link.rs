@@ -192,6 +192,7 @@ impl Link<'_> {
             inventory: Some(inventory),
             shared: offer.shared,
             stopping: state.grants.is_stopping(),
+            insecure: self.supervisor.is_exposed(),
             leases: state
                 .grants
                 .running()
@@ -286,15 +287,13 @@ impl Link<'_> {
         match message {
             to_node::Message::Grant(grant) => {
                 let grant = read_grant(&grant).ok_or(Parted::Nonsense("a grant of no lease"))?;
-                self.managed.change(|grants, now| grants.grant(now, grant));
+                self.managed.grant(grant);
             }
             to_node::Message::Withdraw(withdraw) => {
                 let lease = lease_id(&withdraw.lease_id)
                     .ok_or(Parted::Nonsense("a withdrawal of no lease"))?;
-                tracing::info!(?lease, reason = ?withdraw.reason, "the device manager withdraws a lease");
                 let epoch = Epoch(withdraw.epoch);
-                self.managed
-                    .change(|grants, _| grants.withdraw(lease, epoch, &withdraw.reason));
+                self.managed.withdraw(lease, epoch, &withdraw.reason);
             }
             to_node::Message::Drain(drain) => {
                 self.managed.0.state.lock().grants.drain(drain.draining);

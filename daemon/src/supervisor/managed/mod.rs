@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 use self::grants::Grants;
 use self::name::{DeviceAt, Epoch, LeaseId, Time, Unit};
 use self::offer::Offer;
-use self::word::{Action, Claimed, NotAdmitted, Word};
+use self::word::{Action, Claimed, Grant, NotAdmitted, Word};
 use super::authentication::User;
 use super::workers::Workers;
 use crate::accounting::{Figures, Ledger};
@@ -67,6 +67,8 @@ struct State {
     manager: Option<link::Outgoing>,
     /// Where the sessions of each lease count.
     ledgers: HashMap<LeaseId, Arc<Ledger>>,
+    /// Whose each lease is, as the log says, until what becomes of it is said.
+    users: HashMap<LeaseId, String>,
 }
 
 /// What a lease uses here.
@@ -284,17 +286,39 @@ impl Managed {
         Time(self.0.started.elapsed())
     }
 
+    /// A lease is to be served.
+    fn grant(&self, grant: Grant) {
+        self.change_state(|state, now| {
+            let user = grant.user.chars().take(MAX_USER).collect();
+            state.users.insert(grant.lease, user);
+            state.grants.grant(now, grant)
+        });
+    }
+
+    /// A lease is to be served no more.
+    fn withdraw(&self, lease: LeaseId, epoch: Epoch, reason: &str) {
+        self.change_state(|state, _| {
+            let user = state.users.get(&lease);
+            tracing::info!(?lease, user, reason, "the device manager withdraws a lease");
+            state.grants.withdraw(lease, epoch, reason)
+        });
+    }
+
     /// Changes the table, and carries out what follows.
     fn change(&self, change: impl FnOnce(&mut Grants, Time) -> Vec<Action>) {
+        self.change_state(|state, now| change(&mut state.grants, now));
+    }
+
+    fn change_state(&self, change: impl FnOnce(&mut State, Time) -> Vec<Action>) {
         let now = self.now();
         let mut ended = Vec::new();
         {
             let mut state = self.0.state.lock();
-            for action in change(&mut state.grants, now) {
+            for action in change(&mut state, now) {
                 match action {
                     // In order, so while locked; what nobody hears now, the next join tells.
                     Action::Say(lease, epoch, word) => {
-                        log(lease, epoch, &word);
+                        state.log(lease, epoch, &word);
                         if let Some(manager) = &state.manager {
                             manager.say(lease, epoch, word);
                         }
@@ -360,11 +384,19 @@ fn claimed_of(verified: &VerifiedLease, node: &[u8; 16]) -> Option<Claimed> {
     })
 }
 
-fn log(lease: LeaseId, epoch: Epoch, word: &Word) {
-    match word {
-        Word::Acknowledged => tracing::info!(?lease, epoch = epoch.0, "a lease is served"),
-        Word::Refused(why) => tracing::warn!(?lease, epoch = epoch.0, %why, "a lease is refused"),
-        Word::Withdrawn => tracing::info!(?lease, epoch = epoch.0, "a lease is served no more"),
-        Word::Sessions(count) => tracing::debug!(?lease, count, "sessions of a lease"),
+impl State {
+    fn log(&mut self, lease: LeaseId, epoch: Epoch, word: &Word) {
+        let (user, epoch) = (self.users.get(&lease), epoch.0);
+        match word {
+            Word::Acknowledged => tracing::info!(?lease, user, epoch, "a lease is served"),
+            Word::Refused(why) => {
+                tracing::warn!(?lease, user, epoch, %why, "a lease is refused");
+            }
+            Word::Withdrawn => tracing::info!(?lease, user, epoch, "a lease is served no more"),
+            Word::Sessions(count) => tracing::debug!(?lease, user, count, "sessions of a lease"),
+        }
+        if matches!(word, Word::Refused(_) | Word::Withdrawn) && !self.grants.has(lease) {
+            self.users.remove(&lease);
+        }
     }
 }

@@ -29,6 +29,10 @@ enum Shown {
 struct ManagerReport {
     /// Its `host:port`.
     manager: String,
+    /// Whether it serves other machines without both TLS and authentication.
+    insecure: bool,
+    /// Of its nodes, how many everybody can use who can reach them.
+    insecure_nodes: u32,
     /// The kinds of devices that its nodes have.
     kinds: Vec<KindReport>,
 }
@@ -71,8 +75,8 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     has_all &= nodes.iter().all(|node| node.problems.is_empty());
     let mut shown: Vec<Shown> = nodes.into_iter().map(Shown::Node).collect();
     if let Some(manager) = manager {
-        match kinds(context) {
-            Ok(kinds) => shown.push(Shown::Manager(ManagerReport { manager, kinds })),
+        match given_out(context, manager) {
+            Ok(report) => shown.push(Shown::Manager(report)),
             Err(failure) => {
                 has_all = false;
                 context.fail("devices", &failure);
@@ -97,7 +101,7 @@ fn manager(settings: &Settings) -> Option<String> {
     Some(manager.address.to_string())
 }
 
-fn kinds(context: &Context) -> Result<Vec<KindReport>, Failure> {
+fn given_out(context: &Context, manager: String) -> Result<ManagerReport, Failure> {
     let list = context.with_manager(async |manager| {
         let request = manager.request(ListKindsRequest {});
         manager.hear(manager.leases().list_kinds(request)).await
@@ -109,7 +113,12 @@ fn kinds(context: &Context) -> Result<Vec<KindReport>, Failure> {
         count: of.count,
         free: of.free,
     });
-    Ok(kinds.collect())
+    Ok(ManagerReport {
+        manager,
+        insecure: list.insecure,
+        insecure_nodes: list.insecure_nodes,
+        kinds: kinds.collect(),
+    })
 }
 
 fn text(shown: &Shown) -> String {
@@ -120,8 +129,9 @@ fn text(shown: &Shown) -> String {
 }
 
 fn manager_text(of: &ManagerReport) -> String {
+    let insecure = insecure_text(of);
     if of.kinds.is_empty() {
-        return format!("The device manager at {} has no devices now.\n", of.manager);
+        return format!("The device manager at {} has no devices now.\n{insecure}", of.manager);
     }
     let mut table = Table::new(["THERE", "FREE", "TYPE", "MEMORY", "DEVICE"]);
     for kind in &of.kinds {
@@ -130,9 +140,26 @@ fn manager_text(of: &ManagerReport) -> String {
         table.row([there, free, kind.kind.clone(), memory, kind.name.clone()]);
     }
     format!(
-        "The device manager at {} gives out (causeway run --request '1, TYPE=…' -- PROGRAM):\n{table}",
+        "The device manager at {} gives out (causeway run --request '1, TYPE=…' -- PROGRAM):\n{table}{insecure}",
         of.manager
     )
+}
+
+/// As of a node that is reached without a manager.
+fn insecure_text(of: &ManagerReport) -> String {
+    let mut text = String::new();
+    if of.insecure {
+        text += "  remark: INSECURE: everyone who can reach the device manager can use it under any name, or read what crosses \
+                 the network\n";
+    }
+    match of.insecure_nodes {
+        0 => {}
+        1 => text += "  remark: INSECURE: everyone who can reach one of its nodes can use that, and read what crosses the network\n",
+        more => text += &format!(
+            "  remark: INSECURE: everyone who can reach {more} of its nodes can use them, and read what crosses the network\n"
+        ),
+    }
+    text
 }
 
 fn node_text(node: &NodeReport) -> String {

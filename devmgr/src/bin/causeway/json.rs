@@ -208,6 +208,8 @@ pub(crate) struct ManagedNode {
     pub(crate) draining: bool,
     /// Whether it was told to end: it gets none either, and what runs there ends soon.
     pub(crate) stopping: bool,
+    /// Whether everybody who can reach it can use it.
+    pub(crate) insecure: bool,
     /// Its devices; none while it is not connected.
     pub(crate) devices: Vec<ManagedDevice>,
     /// Moved over its bulk connections since it started, both ways.
@@ -330,6 +332,7 @@ impl From<pb::NodeInfo> for ManagedNode {
             connected: info.connected,
             draining: info.draining,
             stopping: info.stopping,
+            insecure: info.insecure,
             devices: info.devices.into_iter().map(ManagedDevice::from).collect(),
             moved_bytes: info.bytes,
             commands: info.commands,

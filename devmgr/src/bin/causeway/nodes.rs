@@ -8,6 +8,9 @@ use crate::failure::Outcome;
 use crate::json::{ManagedDevice, ManagedNode};
 use crate::text::{NodeNames, Table, bytes, node_state};
 
+/// Of a node that `--insecure` has opened to everybody.
+const INSECURE: &str = "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
+
 /// What `nodes` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -104,7 +107,9 @@ fn text(nodes: &[ManagedNode]) -> String {
             table.row([name, state, sessions, address, String::new(), String::new()]);
         }
     }
-    table.to_string()
+    let insecure = nodes.iter().filter(|node| node.insecure);
+    let insecure = insecure.map(|node| format!("{}: {INSECURE}\n", names.label(&node.node, &node.name)));
+    format!("{table}{}", insecure.collect::<String>())
 }
 
 fn device_text(device: &ManagedDevice) -> (String, String) {
@@ -123,6 +128,18 @@ fn device_text(device: &ManagedDevice) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_is_open_to_everybody_is_named() {
+        let node = |name: &str, insecure| ManagedNode {
+            name: name.to_owned(),
+            insecure,
+            ..ManagedNode::from(causeway_proto::manager::NodeInfo::default())
+        };
+        let text = text(&[node("gpu1", false), node("gpu2", true)]);
+        let said: Vec<_> = text.lines().filter(|line| line.contains("INSECURE")).collect();
+        assert!(said.len() == 1 && said[0].starts_with("gpu2"), "{text}");
+    }
 
     #[test]
     fn nodes_of_one_name_are_told_apart() {

@@ -14,6 +14,7 @@ use super::Owner;
 use super::work::{Effect, Ordered, Work};
 use crate::inventory::NodeId;
 use crate::lease::{Action, Epoch, Granted, LeaseId, Outcome};
+use crate::policy::UserName;
 
 impl Owner {
     pub(super) fn carry_out(&mut self, work: Work) {
@@ -49,7 +50,7 @@ impl Owner {
                 self.send(node, to_node::Message::Drain(Drain { draining }));
             }
             Action::Grant(grant) => {
-                tracing::debug!(lease = ?grant.lease, node = ?grant.node, epoch = grant.epoch.0, "grant");
+                tracing::debug!(lease = ?grant.lease, user = %grant.user, node = ?grant.node, epoch = grant.epoch.0, "grant");
                 self.send(grant.node, to_node::Message::Grant(wire::grant(&grant)));
             }
             Action::Withdraw {
@@ -58,14 +59,21 @@ impl Owner {
                 epoch,
                 reason,
             } => {
-                tracing::debug!(?lease, ?node, epoch = epoch.0, "withdraw");
+                let user = shown(self.manager.holder(epoch));
+                tracing::debug!(?lease, user, ?node, epoch = epoch.0, "withdraw");
                 let reason = reason.map(|reason| self.revoked.told(&lease, reason));
                 let word = wire::withdraw(lease, epoch, reason.unwrap_or_default());
                 self.send(node, to_node::Message::Withdraw(word));
             }
             Action::Tell { lease, outcome } => self.tell(lease, outcome),
             Action::Reduced { lease, node } => {
-                tracing::warn!(?lease, ?node, "a lease has lost the devices of one node");
+                let user = shown(self.book.user_of(&lease));
+                tracing::warn!(
+                    ?lease,
+                    user,
+                    ?node,
+                    "a lease has lost the devices of one node"
+                );
             }
             Action::Ended {
                 lease,
@@ -112,6 +120,7 @@ impl Owner {
             Counters::count(&self.counters.granted);
             tracing::info!(
                 ?lease,
+                user = shown(self.book.user_of(&lease)),
                 reserved = matches!(outcome, Outcome::Reserved(_)),
                 "granted"
             );
@@ -159,4 +168,9 @@ impl Owner {
         };
         signing.granted(lease, user, granted, reserved)
     }
+}
+
+/// As the log shows a user.
+fn shown(user: Option<&UserName>) -> Option<&str> {
+    user.map(|user| &*user.0)
 }
