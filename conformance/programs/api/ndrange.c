@@ -233,19 +233,6 @@ SPEC_CASE(ndrange_other_context)
     OK(clReleaseContext(other));
 }
 
-CASE(ndrange_misaligned_sub_buffer_is_refused_somewhere)
-{
-    /* Creation refuses an origin that suits no device of the context. */
-    const size_t align = device_number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
-    const cl_buffer_region region = {align + 1, 64};
-    cl_mem parent = buffer_of(65536);
-    if (align < 2)
-        skip("the device aligns nothing");
-    REFUSED(clCreateSubBuffer(parent, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &err),
-            CL_MISALIGNED_SUB_BUFFER_OFFSET);
-    OK(clReleaseMemObject(parent));
-}
-
 CASE(task)
 {
     cl_event done;

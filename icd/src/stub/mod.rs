@@ -23,6 +23,7 @@ mod extensions;
 mod host_ranges;
 pub mod image;
 pub mod kernel;
+mod lenience;
 mod link;
 mod map_table;
 mod mapped;

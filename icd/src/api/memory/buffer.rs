@@ -34,12 +34,12 @@ pub(in crate::api) fn check_flags(flags: cl_mem_flags) -> ClResult {
 }
 
 /// "CL_INVALID_BUFFER_SIZE if size is 0, or if size is greater than CL_DEVICE_MAX_MEM_ALLOC_SIZE for
-/// all devices in context."
+/// all devices in context." What devices take is not always what they say.
 fn check_size(context: &Context, size: usize) -> ClResult {
     let largest = context
         .devices()
         .iter()
-        .map(|device| device.number(CL_DEVICE_MAX_MEM_ALLOC_SIZE))
+        .map(|device| device.largest_buffer())
         .max();
     let fits = largest.is_none_or(|largest| size as u64 <= largest);
     require(size > 0 && fits, CL_INVALID_BUFFER_SIZE)
@@ -157,10 +157,11 @@ fn create_sub_buffer(
     require(size > 0, CL_INVALID_BUFFER_SIZE)?;
     // "CL_MISALIGNED_SUB_BUFFER_OFFSET if there are no devices in context associated with buffer for
     // which the origin field […] is aligned to the CL_DEVICE_MEM_BASE_ADDR_ALIGN value."
-    let suits_one = parent.context().devices().iter().any(|device| {
-        let bytes = device.number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
-        origin.is_multiple_of(bytes.max(1))
-    });
+    let suits_one = parent
+        .context()
+        .devices()
+        .iter()
+        .any(|device| origin.is_multiple_of(device.sub_buffer_alignment()));
     require(suits_one, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
     let sub_buffer = Buffer::sub_buffer(&parent, flags, origin, size)?;
     Ok(handle::publish(sub_buffer))

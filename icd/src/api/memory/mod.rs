@@ -103,10 +103,9 @@ pub(super) fn for_queue<const N: usize>(
 /// sub-buffer object is created is not aligned to CL_DEVICE_MEM_BASE_ADDR_ALIGN value for device
 /// associated with queue."
 fn check_alignment(queue: &Queue, buffer: &Buffer) -> ClResult {
-    // The device's value is in bits.
-    let bytes = queue.device().number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
+    let alignment = queue.device().sub_buffer_alignment();
     require(
-        buffer.origin().is_multiple_of(bytes.max(1)),
+        buffer.origin().is_multiple_of(alignment),
         CL_MISALIGNED_SUB_BUFFER_OFFSET,
     )
 }

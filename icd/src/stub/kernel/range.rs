@@ -4,18 +4,14 @@
 //! overflows, whatever the application gives.
 
 use cl_headers::types::{
-    CL_DEVICE_ADDRESS_BITS, CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_WORK_GROUP_SIZE,
-    CL_DEVICE_MAX_WORK_ITEM_SIZES, CL_DEVICE_MEM_BASE_ADDR_ALIGN,
-    CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT, CL_DEVICE_VENDOR_ID, CL_INVALID_GLOBAL_OFFSET,
+    CL_DEVICE_ADDRESS_BITS, CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_WORK_ITEM_SIZES,
+    CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT, CL_INVALID_GLOBAL_OFFSET,
     CL_INVALID_GLOBAL_WORK_SIZE, CL_INVALID_WORK_GROUP_SIZE, CL_INVALID_WORK_ITEM_SIZE,
 };
 
 use super::signature::OnDevice;
 use crate::error::{ClResult, require};
 use crate::stub::Device;
-
-/// `CL_DEVICE_VENDOR_ID`: its PCI vendor.
-const VENDOR_NVIDIA: u64 = 0x10DE;
 
 /// What a kernel on a device takes; gathered once, so that a launch looks nothing up.
 #[derive(Clone, Debug)]
@@ -60,10 +56,8 @@ impl Limits {
         let or = |value: u64, else_value: u64| if value == 0 { else_value } else { value };
         let items = device.sizes(CL_DEVICE_MAX_WORK_ITEM_SIZES);
         let bits = or(device.number(CL_DEVICE_ADDRESS_BITS), 64).clamp(1, 64);
-        let most_group = or(device.number(CL_DEVICE_MAX_WORK_GROUP_SIZE), u64::MAX);
-        let vendor = device.number(CL_DEVICE_VENDOR_ID);
         Limits {
-            group: most_of_group(vendor, kernel.work_group_size, most_group),
+            group: device.largest_group(kernel.work_group_size),
             items: std::array::from_fn(|i| items.get(i).copied().unwrap_or(u64::MAX)),
             required: kernel.compile_work_group_size,
             most: u64::MAX >> (64 - bits),
@@ -71,19 +65,8 @@ impl Limits {
             empty: device.version() >= (2, 1),
             local_mem: or(device.number(CL_DEVICE_LOCAL_MEM_SIZE), u64::MAX),
             own_local_mem: kernel.local_mem_size,
-            alignment: (device.number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8).max(1),
+            alignment: device.sub_buffer_alignment(),
         }
-    }
-}
-
-/// The largest group that a launch is not refused for: `CL_KERNEL_WORK_GROUP_SIZE`, where the driver told it; but of NVIDIA
-/// the device's. Its driver says 256 of every kernel and takes whatever the registers suffice for; where they do
-/// not, the launch fails with `CL_OUT_OF_RESOURCES`.
-fn most_of_group(vendor: u64, of_kernel: u64, of_device: u64) -> u64 {
-    match of_kernel {
-        0 => of_device,
-        _ if vendor == VENDOR_NVIDIA => of_device,
-        _ => of_kernel,
     }
 }
 
@@ -196,13 +179,6 @@ mod tests {
             offset: None,
             local,
         }
-    }
-
-    #[test]
-    fn nvidias_kernels_take_more_than_they_say() {
-        assert_eq!(most_of_group(0x8086, 256, 1024), 256);
-        assert_eq!(most_of_group(0x8086, 0, 1024), 1024);
-        assert_eq!(most_of_group(VENDOR_NVIDIA, 256, 1024), 1024);
     }
 
     #[test]

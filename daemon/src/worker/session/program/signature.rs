@@ -22,8 +22,8 @@ use causeway_proto::status::Status;
 use crate::runtime::kernel::Kernel;
 use crate::runtime::node::Device;
 
-/// No argument passed by value is larger (NVIDIA's parameter space is 4352 bytes in all).
-const MAX_VALUE: usize = 4352;
+/// No argument passed by value is larger (NVIDIA's parameter space is 32,764 bytes in all).
+const MAX_VALUE: usize = 32_764;
 const POINTER: usize = 8;
 
 /// What is known of `kernel` on the devices it was built for.
