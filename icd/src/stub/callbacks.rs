@@ -3,9 +3,9 @@
 //! Never the thread that reads a socket, never one that holds a lock: a callback may take its time,
 //! enqueue, set user events or release its own event. One thread runs them, in the order of [`run`]. A callback may also
 //! wait for what only another callback brings, which the specification leaves undefined and programs do (drivers have
-//! several threads): when one has kept the others waiting for [`PATIENCE`], the next thread goes on with those, beside it.
+//! several threads): when one has kept the others waiting for 100 ms, the next thread goes on with those, beside it.
 //!
-//! Invariant: every callback runs once; as long as none takes longer than [`PATIENCE`], in order and never two at once. No
+//! Invariant: every callback runs once; as long as none takes longer than that, in order and never two at once. No
 //! lock is held while one runs. Threads that were needed once stay, asleep.
 
 use std::collections::VecDeque;
