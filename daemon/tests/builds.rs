@@ -102,7 +102,7 @@ fn programs_are_compiled_with_their_headers_and_linked() {
         let program = create(&mut session, context, source(text));
         let request = session.new_id();
         let header = |name: &str, program| Header {
-            include_name: name.into(),
+            include_name: Bytes::copy_from_slice(name.as_bytes()),
             program,
             ..Header::default()
         };
@@ -110,7 +110,7 @@ fn programs_are_compiled_with_their_headers_and_linked() {
             request,
             program,
             devices: vec![],
-            options: String::new(),
+            options: Bytes::new(),
             source: Bytes::new(),
             constants: Vec::new(),
             headers: vec![header("inner.h", inner), header("outer.h", outer)],
@@ -125,7 +125,7 @@ fn programs_are_compiled_with_their_headers_and_linked() {
         program,
         context,
         devices: vec![],
-        options: String::new(),
+        options: Bytes::new(),
         inputs: objects.clone(),
     })]);
     let linked = session.answer(request);
@@ -141,7 +141,7 @@ fn programs_are_compiled_with_their_headers_and_linked() {
         program,
         context,
         devices: vec![],
-        options: String::new(),
+        options: Bytes::new(),
         inputs: vec![objects[0]],
     })]);
     assert!(session.answer(request).status < 0);
@@ -196,7 +196,7 @@ fn binaries_come_back_and_are_taken_again() {
         request,
         program: again,
         devices: vec![],
-        options: String::new(),
+        options: Bytes::new(),
         null_options: true,
         source: Bytes::new(),
         constants: Vec::new(),
@@ -239,7 +239,7 @@ fn a_long_build_delays_no_other_command() {
             request,
             program,
             devices: vec![],
-            options: String::new(),
+            options: Bytes::new(),
             null_options: false,
             source: Bytes::new(),
             constants: Vec::new(),

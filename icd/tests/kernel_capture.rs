@@ -42,7 +42,7 @@ fn kernel_in(context: &Arc<Context>, devices: &[Arc<Device>]) -> Arc<Kernel> {
     let request = BuildRequest {
         verb: Verb::Build { null_options: true },
         devices: devices.to_vec(),
-        options: String::new(),
+        options: bytes::Bytes::new(),
     };
     program.build(request, None).expect("a build");
     Kernel::new(&program, "k").expect("a kernel")

@@ -200,7 +200,7 @@ fn a_sender_blocked_in_a_full_connection_is_freed() {
         let text = "x".repeat(1 << 20);
         loop {
             let build = causeway_proto::command::BuildProgram {
-                options: text.clone(),
+                options: text.clone().into(),
                 ..Default::default()
             };
             if let Err(error) = session.send(&Kind::BuildProgram(build)) {

@@ -174,7 +174,7 @@ fn exit_does_not_wait_for_a_worker_that_does_not_read() {
         let sender = std::thread::spawn(move || {
             let text = "x".repeat(1 << 20);
             let build = causeway_proto::command::BuildProgram {
-                options: text,
+                options: text.into(),
                 ..Default::default()
             };
             let build = Kind::BuildProgram(build);

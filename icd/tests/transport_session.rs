@@ -180,7 +180,7 @@ fn a_worker_that_does_not_read_holds_the_sender_and_loses_nothing() {
             for request in 1..=64 {
                 let build = causeway_proto::command::BuildProgram {
                     request,
-                    options: text.clone(),
+                    options: text.clone().into(),
                     ..Default::default()
                 };
                 session.send(&Kind::BuildProgram(build)).unwrap();

@@ -35,8 +35,14 @@ pub const MAX_LINK_ADDRESSES: usize = 32;
 /// Connections for bulk data of one link; it has one more, for events.
 pub const LINK_LANES: u8 = 2;
 
-/// Events in one wait list, devices in one list, arguments of one kernel and the like.
+/// Events in one wait list, devices in one list and the like.
 pub const MAX_LIST: usize = 1 << 16;
+
+/// Arguments of one kernel: more than any device takes; bounds what an index can make a worker allocate.
+pub const MAX_ARGUMENTS: usize = 1 << 12;
+
+/// Bytes of a kernel's name.
+pub const MAX_NAME: usize = 1 << 16;
 
 /// Commands of one command buffer.
 pub const MAX_RECORDED: usize = 1 << 16;

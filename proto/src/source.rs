@@ -10,6 +10,19 @@
 
 const DIRECTIVES: [&str; 4] = ["include", "include_next", "import", "embed"];
 
+/// Bytes of any encoding as text: each is the character of its number, so what is ASCII looks as it is.
+#[must_use]
+pub fn wide(bytes: &[u8]) -> String {
+    bytes.iter().copied().map(char::from).collect()
+}
+
+/// The bytes of which [`wide`] made a text. A character that is none of its own is `?`.
+#[must_use]
+pub fn narrow(text: &str) -> Vec<u8> {
+    let byte = |c: char| u8::try_from(c).unwrap_or(b'?');
+    text.chars().map(byte).collect()
+}
+
 /// The words of build options: separated by blanks outside quotes.
 #[must_use]
 pub fn words(options: &str) -> Vec<&str> {
@@ -47,6 +60,9 @@ pub fn plain(source: &[u8]) -> Vec<u8> {
             out.push(byte);
             text.at += 1;
         }
+        let from = text.at;
+        text.skip_to(|byte| matches!(byte, b'#' | b'%') || begins_splice(byte));
+        out.extend_from_slice(&source[from..text.at]);
     }
     out
 }
@@ -69,8 +85,8 @@ pub struct Include {
 /// The name in an include directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// As it stands between the delimiters.
-    pub name: String,
+    /// As it stands between the delimiters, of any encoding.
+    pub name: Vec<u8>,
     /// In quotes, not angle brackets: looked for beside the including file first.
     pub quoted: bool,
 }
@@ -130,6 +146,7 @@ impl Iterator for Directives<'_> {
     fn next(&mut self) -> Option<Directive> {
         let text = &mut self.text;
         while text.at < text.source.len() {
+            text.skip_to(|byte| !ends_line(byte));
             text.skip_blanks();
             let start = text.at;
             if text.take_hash() {
@@ -182,6 +199,23 @@ impl Iterator for Includes<'_> {
     }
 }
 
+/// Whether `word` stands anywhere in a text.
+#[must_use]
+pub fn contains(text: &[u8], word: &[u8]) -> bool {
+    let Some(first) = word.first() else {
+        return true;
+    };
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| byte == first) {
+        rest = &rest[at..];
+        if rest.starts_with(word) {
+            return true;
+        }
+        rest = &rest[1..];
+    }
+    false
+}
+
 /// Whether a text is only blanks and comments.
 #[must_use]
 pub fn is_blank(source: &[u8]) -> bool {
@@ -229,8 +263,17 @@ fn splice(rest: &[u8]) -> Option<usize> {
     }
 }
 
+fn begins_splice(byte: u8) -> bool {
+    matches!(byte, b'\\' | b'?')
+}
+
 fn ends_line(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')
+}
+
+/// Whether a line's reader must look at it: an end, a quote, what may begin a comment or a splice.
+fn matters_in_line(byte: u8) -> bool {
+    ends_line(byte) || matches!(byte, b'"' | b'\'' | b'/') || begins_splice(byte)
 }
 
 impl Text<'_> {
@@ -240,6 +283,11 @@ impl Text<'_> {
 
     /// The next character after line splices.
     fn peek(&mut self) -> Option<u8> {
+        // Nearly all begin none.
+        match self.source.get(self.at) {
+            Some(b'\\' | b'?') => {}
+            byte => return byte.copied(),
+        }
         loop {
             let rest = self.rest();
             match splice(rest) {
@@ -268,7 +316,15 @@ impl Text<'_> {
     }
 
     fn take_hash(&mut self) -> bool {
-        self.take(b"#") || self.take(b"%:") || self.take(b"??=")
+        let may_begin = matches!(self.peek(), Some(b'#' | b'%' | b'?'));
+        may_begin && (self.take(b"#") || self.take(b"%:") || self.take(b"??="))
+    }
+
+    /// To the next character of which `is_sought` holds, or the end; it holds of those that begin a splice.
+    fn skip_to(&mut self, is_sought: impl Fn(u8) -> bool) {
+        let rest = self.rest();
+        let next = rest.iter().position(|byte| is_sought(*byte));
+        self.at += next.unwrap_or(rest.len());
     }
 
     /// Blanks and comments within a line; a block comment may span lines.
@@ -288,6 +344,7 @@ impl Text<'_> {
                 return;
             }
             self.at += 1;
+            self.skip_to(|byte| byte == b'*' || begins_splice(byte));
         }
     }
 
@@ -316,7 +373,6 @@ impl Text<'_> {
                 byte if ends_line(byte) => return None,
                 byte if byte == close => {
                     self.at += 1;
-                    let name = String::from_utf8(name).ok()?;
                     return Some(Header {
                         name,
                         quoted: close == b'"',
@@ -334,6 +390,7 @@ impl Text<'_> {
     fn skip_rest(&mut self) {
         while self.peek().is_some_and(|b| !ends_line(b)) {
             self.at += 1;
+            self.skip_to(|byte| ends_line(byte) || begins_splice(byte));
         }
     }
 
@@ -365,6 +422,7 @@ impl Text<'_> {
                 _ => {}
             }
             self.at += 1;
+            self.skip_to(matters_in_line);
         }
     }
 }
@@ -377,7 +435,7 @@ mod tests {
         let found = Includes::of(source.as_bytes());
         found
             .filter_map(|include| include.header)
-            .map(|header| (header.name, header.quoted))
+            .map(|header| (wide(&header.name), header.quoted))
             .collect()
     }
 
@@ -388,6 +446,45 @@ mod tests {
         let expected = [("a b.h".to_owned(), true), ("sys/c.h".to_owned(), false)];
         assert_eq!(headers(source), expected);
         assert_eq!(Includes::of(source.as_bytes()).count(), 3);
+    }
+
+    #[test]
+    fn names_have_any_encoding() {
+        let found = Includes::of(b"#include \"caf\xe9.h\"\n").next().unwrap();
+        assert_eq!(found.header.unwrap().name, b"caf\xe9.h");
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(narrow(&wide(&all)), all);
+        assert_eq!(wide(b"-I caf\xe9"), "-I caf\u{e9}");
+    }
+
+    #[test]
+    fn a_word_is_found_wherever_it_stands() {
+        for text in ["ab", "aab", "xab", "abx", "aaxab"] {
+            assert!(contains(text.as_bytes(), b"ab"), "{text}");
+        }
+        for text in ["", "a", "ba", "a b"] {
+            assert!(!contains(text.as_bytes(), b"ab"), "{text}");
+        }
+        assert!(contains(b"", b""));
+    }
+
+    // What is passed over in one step may not hide a splice, a quote's end or a comment's.
+    #[test]
+    fn directives_behind_long_lines_are_seen() {
+        for before in [
+            "int x = 1 / 2; char *s = \"/* # \\\" \";\n\n\r\n\n",
+            "int x; // 'a \\ \nint y '\n",
+            "/* ** / #no\n#no *\\\n/ ",
+            "int a ??/\n = '\\'' ? 1 : 2; // \r",
+            "",
+        ] {
+            let source = format!("{before}#found\n");
+            let words: Vec<_> = Directives::of(source.as_bytes())
+                .map(|found| found.word)
+                .collect();
+            assert_eq!(words, ["found"], "{source:?}");
+        }
+        assert_eq!(plain(b"a%:b ??=\\\n#c??/\nd"), b"a#b ##cd");
     }
 
     #[test]

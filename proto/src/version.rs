@@ -38,11 +38,13 @@ pub enum WireVersion {
     V14 = 14,
     /// 2026-11: a node tells its device manager that everybody can use it.
     V15 = 15,
+    /// 2026-11: build options and names of headers of any encoding.
+    V16 = 16,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V15;
+    pub const CURRENT: WireVersion = WireVersion::V16;
 
     /// Its number.
     #[must_use]

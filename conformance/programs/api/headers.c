@@ -246,3 +246,57 @@ CASE(headers_beside_those_given_with_the_call)
     remove_folder();
 }
 
+/* Paths are bytes, and so are options: here a folder, files and a macro that are no UTF-8. */
+CASE(headers_of_any_encoding)
+{
+    char path[256], options[256], told[256] = "";
+    size_t length = 0;
+    make_folder();
+    snprintf(path, sizeof path, "%s/caf\xe9", folder);
+    mkdir(path, 0700);
+    put("caf\xe9/value.h", "#include \"\xe8.h\"\n#define VALUE (MORE + 1)\n");
+    put("caf\xe9/\xe8.h", "#define MORE 40\n");
+    const char *source = "#include <value.h>\nkernel void answer(global int *x) { *x = VALUE; }\n";
+    cl_program program = from(source);
+    snprintf(options, sizeof options, "-I%s/caf\xe9 -DUNUSED=\xe9", folder);
+    EXPECT(clBuildProgram(program, 1, &device, options, NULL, NULL), CL_SUCCESS);
+    EQUAL(answer_of(program), 41);
+    OK(clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_OPTIONS, sizeof told, told, &length));
+    CHECK(length == strlen(options) + 1 && strcmp(told, options) == 0);
+    OK(clReleaseProgram(program));
+    snprintf(path, sizeof path,
+             "#include \"%s/caf\xe9/value.h\"\nkernel void answer(global int *x) { *x = VALUE; }\n", folder);
+    EQUAL(answer(path, ""), 41);
+    remove_folder();
+}
+
+/* Names that are given with the call, too. */
+CASE(headers_given_by_names_of_any_encoding)
+{
+    const char *name = "caf\xe9.h";
+    cl_program header = from("#define VALUE 42\n");
+    cl_program part = from("#include \"caf\xe9.h\"\nkernel void answer(global int *x) { *x = VALUE; }\n");
+    EXPECT(clCompileProgram(part, 1, &device, "", 1, &header, &name, NULL, NULL), CL_SUCCESS);
+    cl_program linked = clLinkProgram(context, 1, &device, "", 1, &part, NULL, NULL, &err);
+    EXPECT(err, CL_SUCCESS);
+    EQUAL(answer_of(linked), 42);
+    OK(clReleaseProgram(header));
+    OK(clReleaseProgram(part));
+    OK(clReleaseProgram(linked));
+}
+
+/* A table by one file that is included again and again, beside itself. */
+CASE(headers_in_long_tables)
+{
+    enum { ROWS = 21000 };
+    make_folder();
+    put("row.h", "s += 1;\n");
+    char *source = malloc(ROWS * 64 + 256), *end = source;
+    end += sprintf(end, "kernel void answer(global int *x) { int s = 0;\n");
+    for (int i = 0; i < ROWS; ++i)
+        end += sprintf(end, "#include \"%s/row.h\"\n", folder);
+    sprintf(end, "*x = s; }\n");
+    EQUAL(answer(source, ""), ROWS);
+    free(source);
+    remove_folder();
+}

@@ -269,6 +269,23 @@ CASE(args_struct_sizes)
     OK(clReleaseKernel(kernel));
 }
 
+/* No driver tells the size of a structure, but one that no device could take is none. */
+SPEC_CASE(args_struct_far_too_large)
+{
+    const struct record record = {'x', -77, 1LL << 40, 1234};
+    const size_t large = (size_t)70 << 20;
+    char *value = calloc(1, large);
+    cl_mem buffer = buffer_of(64);
+    cl_kernel kernel = kernel_named("structure");
+    OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+    OK(clSetKernelArg(kernel, 1, sizeof record, &record));
+    EXPECT(clSetKernelArg(kernel, 1, large, value), CL_INVALID_ARG_SIZE);
+    launch(queue, kernel, 1);
+    free(value);
+    OK(clReleaseKernel(kernel));
+    OK(clReleaseMemObject(buffer));
+}
+
 SPEC_CASE(args_struct_size_zero)
 {
     const struct record record = {0, 0, 0, 0};

@@ -307,7 +307,7 @@ impl Session {
                 request,
                 program,
                 devices: vec![],
-                options: options.into(),
+                options: Bytes::copy_from_slice(options.as_bytes()),
                 null_options: false,
                 source: Bytes::new(),
                 constants: Vec::new(),

@@ -3,13 +3,13 @@
 //! Every query ends in exactly one `give*` call, which yields the [`Answered`] that the entry point
 //! must return, so no query can forget to answer. Specification: the common rules of information
 //! queries (`CL_INVALID_VALUE` when the size is too small and the pointer not NULL; the needed size is
-//! always reported).
+//! always reported, also where it is too small).
 
 use std::ffi::CStr;
 
 use cl_headers::types::*;
 
-use crate::error::{ClResult, fail};
+use crate::error::{ClResult, fail, require};
 
 /// Proof that a query was answered.
 #[derive(Debug)]
@@ -60,10 +60,10 @@ impl Info {
     /// # Errors
     /// `CL_INVALID_VALUE` when they do not fit.
     pub(crate) fn give_bytes(self, bytes: &[u8]) -> ClResult<Answered> {
+        // Before the bytes: the needed size is told where they do not fit, too.
+        let answered = self.give_size(bytes.len());
         if !self.value.is_null() {
-            if self.size < bytes.len() {
-                return fail(CL_INVALID_VALUE);
-            }
+            require(self.size >= bytes.len(), CL_INVALID_VALUE)?;
             // SAFETY: `new`'s contract gives room for `size` bytes, and the length was checked.
             unsafe {
                 self.value
@@ -71,7 +71,7 @@ impl Info {
                     .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
             };
         }
-        self.give_size(bytes.len())
+        answered
     }
 
     /// Answers with a size alone, for what is written elsewhere (program binaries).
@@ -116,8 +116,16 @@ impl Info {
     /// # Errors
     /// As [`Info::give_bytes`].
     pub(crate) fn give_str(self, text: &str) -> ClResult<Answered> {
+        self.give_text(text.as_bytes())
+    }
+
+    /// Answers with a text of any encoding and its NUL.
+    ///
+    /// # Errors
+    /// As [`Info::give_bytes`].
+    pub(crate) fn give_text(self, text: &[u8]) -> ClResult<Answered> {
         let mut bytes = Vec::with_capacity(text.len() + 1);
-        bytes.extend(text.bytes().take_while(|&byte| byte != 0));
+        bytes.extend(text.iter().take_while(|&&byte| byte != 0));
         bytes.push(0);
         self.give_bytes(&bytes)
     }
@@ -136,11 +144,24 @@ impl Info {
 /// # Safety
 /// `text` is NULL or a C string.
 pub(crate) unsafe fn c_str<'a>(text: *const c_char, code: cl_int) -> ClResult<&'a str> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { c_bytes(text, code)? };
+    std::str::from_utf8(bytes).or(fail(code))
+}
+
+/// Reads a NUL-terminated argument of any encoding, without its NUL.
+///
+/// # Errors
+/// `code` for NULL.
+///
+/// # Safety
+/// As [`c_str`].
+pub(crate) unsafe fn c_bytes<'a>(text: *const c_char, code: cl_int) -> ClResult<&'a [u8]> {
     if text.is_null() {
         return fail(code);
     }
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_str().or(fail(code))
+    Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
 /// Reads an array argument; empty for NULL, a count of 0, and one that no memory has room for.
@@ -185,10 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn too_little_room_is_refused_and_nothing_written() {
-        let (result, room, _) = ask(3, |info| info.give(7u32));
+    fn too_little_room_is_refused_and_only_the_size_told() {
+        let (result, room, needed) = ask(3, |info| info.give(7u32));
         assert_eq!(result.unwrap_err().0, CL_INVALID_VALUE);
         assert!(room.iter().all(|&byte| byte == 0xee));
+        assert_eq!(needed, 4);
+        let (result, _, needed) = ask(0, |info| info.give_str("abc"));
+        assert_eq!((result.unwrap_err().0, needed), (CL_INVALID_VALUE, 4));
     }
 
     #[test]

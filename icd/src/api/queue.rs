@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::*;
 
 use super::entry::entry_points;
@@ -143,6 +144,8 @@ fn read_list(device: &Device, properties: *const cl_queue_properties) -> ClResul
             _ => return fail(CL_INVALID_VALUE),
         }
         all.extend([name, value]);
+        // As long a list of hints as this has no meaning, and a worker takes none.
+        require(all.len() <= MAX_LIST, CL_OUT_OF_HOST_MEMORY)?;
     }
 }
 

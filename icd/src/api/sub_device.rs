@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::*;
 
 use super::context::make_ready;
@@ -11,9 +12,6 @@ use super::entry::entry_points;
 use super::handle;
 use crate::error::{ClResult, fail, require};
 use crate::stub::Device;
-
-/// Counts in one list; no device has so many compute units.
-const MOST_COUNTS: usize = 1 << 16;
 
 /// Reads a partition: the way and its values, without what ends the list.
 fn read(properties: *const cl_device_partition_property) -> ClResult<Vec<i64>> {
@@ -28,7 +26,8 @@ fn read(properties: *const cl_device_partition_property) -> ClResult<Vec<i64>> {
         }
         CL_DEVICE_PARTITION_BY_COUNTS => {
             while at(all.len()) != CL_DEVICE_PARTITION_BY_COUNTS_LIST_END {
-                require(all.len() <= MOST_COUNTS, CL_INVALID_DEVICE_PARTITION_COUNT)?;
+                // No device has so many compute units.
+                require(all.len() < MAX_LIST, CL_INVALID_DEVICE_PARTITION_COUNT)?;
                 all.push(at(all.len()) as i64);
             }
             require(at(all.len() + 1) == 0, CL_INVALID_VALUE)?;

@@ -4,6 +4,7 @@
 //! the completion, and appends the command to the wire, all under the queue's lock, so that the
 //! order of calls is the order on the wire. It waits for nobody.
 
+mod long_lists;
 mod order;
 mod unseen;
 mod untold;
@@ -13,11 +14,8 @@ use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{CreateQueue, Enqueue, ObjectKind, command::Kind};
 use causeway_proto::id::{EventId, QueueId};
-use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::WireError;
-use cl_headers::types::{
-    CL_COMMAND_MARKER, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE,
-};
+use cl_headers::types::{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE};
 use parking_lot::Mutex;
 
 use self::order::Order;
@@ -246,10 +244,7 @@ impl Queue {
         submission: Submission,
         prepare: impl FnOnce(&Arc<Event>) -> ClResult,
     ) -> ClResult<Arc<Event>> {
-        let submission = Submission {
-            wait: self.fold(submission.wait)?,
-            ..submission
-        };
+        let submission = self.shortened(submission)?;
         if let Some(distributed) = self.context.distributed() {
             return distributed.submit(self, submission);
         }
@@ -378,25 +373,6 @@ impl Queue {
         let mut order = self.order.lock();
         let first = order.earlier_gated(self.is_in_order(), place).first();
         first.is_some_and(|first| first.id() < event.id())
-    }
-
-    // A list longer than a command takes is waited for by markers, which are waited for in its place.
-    fn fold(self: &Arc<Self>, wait: Vec<Arc<Event>>) -> ClResult<Vec<Arc<Event>>> {
-        if wait.len() <= MAX_LIST {
-            return Ok(wait);
-        }
-        let marker = |part: &[Arc<Event>]| {
-            let submission = Submission {
-                work: Work::Marker,
-                command: CL_COMMAND_MARKER,
-                wait: part.to_vec(),
-                hold: Hold::new(),
-                finisher: None,
-                visible: false,
-            };
-            self.submit(submission, |_| Ok(()))
-        };
-        wait.chunks(MAX_LIST).map(marker).collect()
     }
 
     /// One that was counted as visible has ended, or was never sent.

@@ -342,8 +342,9 @@ pub struct BuildProgram {
     pub program: u64,
     #[prost(uint32, repeated, tag = "3")]
     pub devices: ::prost::alloc::vec::Vec<u32>,
-    #[prost(string, tag = "4")]
-    pub options: ::prost::alloc::string::String,
+    /// of any encoding, as paths are
+    #[prost(bytes = "bytes", tag = "4")]
+    pub options: ::prost::bytes::Bytes,
     /// the application gave NULL: a binary keeps the options it was made with
     #[prost(bool, tag = "5")]
     pub null_options: bool,
@@ -371,8 +372,9 @@ pub struct CompileProgram {
     pub program: u64,
     #[prost(uint32, repeated, tag = "3")]
     pub devices: ::prost::alloc::vec::Vec<u32>,
-    #[prost(string, tag = "4")]
-    pub options: ::prost::alloc::string::String,
+    /// of any encoding, as paths are
+    #[prost(bytes = "bytes", tag = "4")]
+    pub options: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "5")]
     pub headers: ::prost::alloc::vec::Vec<Header>,
     /// as in BuildProgram
@@ -385,8 +387,8 @@ pub struct CompileProgram {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Header {
-    #[prost(string, tag = "1")]
-    pub include_name: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "1")]
+    pub include_name: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "2")]
     pub program: u64,
     /// as in BuildProgram
@@ -405,8 +407,8 @@ pub struct LinkProgram {
     pub context: u64,
     #[prost(uint32, repeated, tag = "4")]
     pub devices: ::prost::alloc::vec::Vec<u32>,
-    #[prost(string, tag = "5")]
-    pub options: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub options: ::prost::bytes::Bytes,
     #[prost(uint64, repeated, tag = "6")]
     pub inputs: ::prost::alloc::vec::Vec<u64>,
 }

@@ -17,7 +17,7 @@ use causeway_proto::id::{
     CommandBufferId, ContextId, DeviceIndex, EventId, KernelId, MemoryId, PlatformIndex, ProgramId,
     QueueId, SamplerId,
 };
-use causeway_proto::limits::{INLINE_CONTENTS, MAX_LIST};
+use causeway_proto::limits::{INLINE_CONTENTS, MAX_LIST, MAX_NAME};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
@@ -32,8 +32,6 @@ use crate::bulk::Path;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::queue::Queue as NativeQueue;
-
-const MAX_NAME: usize = 1 << 16;
 
 /// Applies one command; `followed`: the next one comes behind it in a queue, and nobody looks at the end of either.
 ///

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{KernelArg, SvmPointers, kernel_arg};
 use causeway_proto::id::{MemoryId, QueueId, SamplerId};
-use causeway_proto::limits::MAX_LIST;
+use causeway_proto::limits::{MAX_ARGUMENTS, MAX_LIST};
 use causeway_proto::status::Status;
 
 use super::Violation;
@@ -19,8 +19,6 @@ use super::device_queues::DeviceQueue;
 use super::objects::{Bound, Memory, Objects, Sampler, find};
 
 const INVALID_KERNEL_ARGS: Status = Status(-52);
-/// More than any device takes; bounds what an index can make us allocate.
-const MAX_ARGUMENTS: u32 = 1 << 12;
 
 /// The arguments of a kernel after some command.
 #[derive(Clone, Default)]
@@ -68,10 +66,10 @@ impl Arguments {
         version: u64,
     ) -> Result<(), Violation> {
         for change in changes {
-            if change.index >= MAX_ARGUMENTS {
+            let index = change.index as usize;
+            if index >= MAX_ARGUMENTS {
                 return Err(Violation::Malformed("an argument's index is absurd"));
             }
-            let index = change.index as usize;
             if self.slots.len() <= index {
                 let empty = Slot {
                     version: 0,

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use causeway_proto::source::contains;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read};
 
@@ -44,8 +45,7 @@ impl Printed {
     /// behind token pasting; anything else may.
     pub(crate) fn may_come_from(source: Option<&[u8]>) -> bool {
         let Some(source) = source else { return true };
-        let has = |word: &[u8]| source.windows(word.len()).any(|w| w == word);
-        has(b"printf") || has(b"##")
+        contains(source, b"printf") || contains(source, b"##")
     }
 
     /// The text that has come so far, up to about [`MOST`] bytes; the rest stays in the pipe.

@@ -10,7 +10,7 @@ use crate::api::info::list;
 use crate::api::memory::Noun;
 use crate::error::{ClResult, fail, require};
 use crate::stub::kernel::Arg;
-use crate::stub::{ArgValue, Buffer, Context, DeviceQueue, Image, Sampler};
+use crate::stub::{ArgValue, Buffer, Context, Device, DeviceQueue, Image, Sampler};
 
 /// Reads and checks a value; values, then objects, then sizes, as the specification lists the errors.
 ///
@@ -33,7 +33,7 @@ pub(in crate::api) unsafe fn read_arg(
         ArgKind::Value if arg.declared.is_none() => unknown(context, arg, size, value, bytes),
         ArgKind::Value => {
             require(!value.is_null(), CL_INVALID_ARG_VALUE)?;
-            plain(bytes, arg.size)
+            plain(context, bytes, arg.size)
         }
         ArgKind::Memory => memory(context, size, handle_in(bytes)),
         ArgKind::Local => {
@@ -65,11 +65,26 @@ pub(in crate::api) unsafe fn read_arg(
     }
 }
 
-fn plain(bytes: &[u8], expected: usize) -> ClResult<ArgValue> {
-    // A size that is not known is judged by the node.
-    let fits = !bytes.is_empty() && (expected == 0 || bytes.len() == expected);
+/// Drivers take more than `CL_DEVICE_MAX_PARAMETER_SIZE` says (1 KiB, 4 KiB), but none more than this.
+const MOST_BYTES: usize = 64 << 10;
+
+fn plain(context: &Arc<Context>, bytes: &[u8], expected: usize) -> ClResult<ArgValue> {
+    let fits = match expected {
+        // A size that is not known is judged by the node; here only whether any device could take it.
+        0 => (1..=MOST_BYTES).contains(&bytes.len()) || is_promised(context, bytes.len()),
+        expected => bytes.len() == expected,
+    };
     require(fits, CL_INVALID_ARG_SIZE)?;
     Ok(ArgValue::Plain(bytes.into()))
+}
+
+fn is_promised(context: &Context, size: usize) -> bool {
+    let most = |device: &Arc<Device>| device.number(CL_DEVICE_MAX_PARAMETER_SIZE);
+    size > 0
+        && context
+            .devices()
+            .iter()
+            .any(|device| most(device) >= size as u64)
 }
 
 fn memory(context: &Arc<Context>, size: size_t, raw: *mut c_void) -> ClResult<ArgValue> {
@@ -143,7 +158,7 @@ fn unknown(
         if handle::resolve::<DeviceQueue>(raw.cast()).is_ok() {
             return device_queue(context, raw);
         }
-        return plain(bytes, arg.size);
+        return plain(context, bytes, arg.size);
     }
     require(arg.kind != ArgKind::Value, CL_INVALID_ARG_VALUE)?;
     if size == size_of::<cl_mem>() {

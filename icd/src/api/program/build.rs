@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::*;
+use rustc_hash::FxHashSet;
 
 use super::{devices_among, entry_points, object};
 use crate::api::handle;
-use crate::api::info::{c_str, list};
+use crate::api::info::{c_bytes, list};
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::{BuildNotify, BuildRequest, Context, Device, Origin, Program, Verb};
 
@@ -29,14 +32,12 @@ fn notify_of(callback: ProgramCallback, user_data: *mut c_void) -> ClResult<Opti
 
 /// Options as given; empty for NULL.
 ///
-/// # Errors
-/// `code` when they are not UTF-8.
-fn options_of(options: *const c_char, code: cl_int) -> ClResult<String> {
-    if options.is_null() {
-        return Ok(String::new());
-    }
-    // SAFETY: not NULL: the specification's contract of a C string.
-    unsafe { c_str(options, code) }.map(str::to_owned)
+/// # Safety
+/// NULL or a C string.
+unsafe fn options_of(options: *const c_char) -> Bytes {
+    // SAFETY: the caller's promise.
+    let given = unsafe { c_bytes(options, CL_INVALID_VALUE) };
+    given.map_or_else(|_| Bytes::new(), Bytes::copy_from_slice)
 }
 
 fn require_on_all(devices: &[Arc<Device>], feature: cl_device_info, code: cl_int) -> ClResult {
@@ -54,7 +55,7 @@ unsafe fn headers_of(
     count: cl_uint,
     programs: *const cl_program,
     names: *const *const c_char,
-) -> ClResult<Vec<(String, Arc<Program>)>> {
+) -> ClResult<Vec<(Bytes, Arc<Program>)>> {
     let given = count > 0;
     require(
         programs.is_null() != given && names.is_null() != given,
@@ -66,10 +67,21 @@ unsafe fn headers_of(
     let pairs = programs.iter().zip(names).map(|(&program, &name)| {
         let program = handle::resolve::<Program>(program)?;
         // SAFETY: the specification's contract of a C string.
-        let name = unsafe { c_str(name, CL_INVALID_VALUE)? };
-        Ok((name.to_owned(), program))
+        let name = unsafe { c_bytes(name, CL_INVALID_VALUE)? };
+        Ok((Bytes::copy_from_slice(name), program))
     });
     pairs.collect()
+}
+
+/// "If multiple entries in header_include_names refer to the same header name, the first one encountered will be used."
+///
+/// # Errors
+/// `CL_OUT_OF_HOST_MEMORY` for more names than a worker takes.
+fn distinct(mut headers: Vec<(Bytes, Arc<Program>)>) -> ClResult<Vec<(Bytes, Arc<Program>)>> {
+    let mut seen = FxHashSet::default();
+    headers.retain(|(name, _)| seen.insert(name.clone()));
+    require(headers.len() <= MAX_LIST, CL_OUT_OF_HOST_MEMORY)?;
+    Ok(headers)
 }
 
 /// The devices for which all inputs can be linked; an input that some have and others lack is wrong.
@@ -104,7 +116,8 @@ entry_points! {
         require(buildable, CL_INVALID_OPERATION)?;
         program.check_idle()?;
         let notify = notify_of(pfn_notify, user_data)?;
-        let text = options_of(options, CL_INVALID_BUILD_OPTIONS)?;
+        // SAFETY: the specification's contract of options.
+        let text = unsafe { options_of(options) };
         if matches!(program.origin(), Origin::Source(_) | Origin::Il(_)) {
             require_on_all(&devices, CL_DEVICE_COMPILER_AVAILABLE, CL_COMPILER_NOT_AVAILABLE)?;
         }
@@ -130,9 +143,10 @@ entry_points! {
         require(can_be_compiled, CL_INVALID_OPERATION)?;
         program.check_idle()?;
         let notify = notify_of(pfn_notify, user_data)?;
-        let options = options_of(options, CL_INVALID_COMPILER_OPTIONS)?;
+        // SAFETY: the specification's contract of options.
+        let options = unsafe { options_of(options) };
         require_on_all(&devices, CL_DEVICE_COMPILER_AVAILABLE, CL_COMPILER_NOT_AVAILABLE)?;
-        let verb = Verb::Compile { headers };
+        let verb = Verb::Compile { headers: distinct(headers)? };
         program.build(BuildRequest { verb, devices, options }, notify)
     }
 }
@@ -179,7 +193,10 @@ fn link(
     )?;
     let targets = linkable(devices.clone(), &inputs)?;
     let notify = notify_of(pfn_notify, user_data)?;
-    let options = options_of(options, CL_INVALID_LINKER_OPTIONS)?;
+    // SAFETY: the specification's contract of options.
+    let options = unsafe { options_of(options) };
+    // A worker takes no longer list, and dropping one that is named twice would change the outcome.
+    require(inputs.len() <= MAX_LIST, CL_OUT_OF_HOST_MEMORY)?;
 
     let waits = notify.is_none();
     let stub = Program::to_link(&context, devices, &inputs);

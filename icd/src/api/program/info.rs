@@ -79,6 +79,7 @@ fn give_binaries(program: &Program, info: Info) -> ClResult<Answered> {
     let count = program.devices().len();
     let size = count * size_of::<*mut c_uchar>();
     let (array, room) = info.room();
+    let answered = info.give_size(size);
     if !array.is_null() {
         require(room >= size, CL_INVALID_VALUE)?;
         // SAFETY: the array has room for `count` pointers, as just checked.
@@ -96,7 +97,7 @@ fn give_binaries(program: &Program, info: Info) -> ClResult<Answered> {
             }
         }
     }
-    info.give_size(size)
+    answered
 }
 
 fn answer_build(
@@ -110,7 +111,7 @@ fn answer_build(
     };
     match name {
         CL_PROGRAM_BUILD_STATUS => info.give(build.status),
-        CL_PROGRAM_BUILD_OPTIONS => info.give_str(&build.options),
+        CL_PROGRAM_BUILD_OPTIONS => info.give_text(&build.options),
         CL_PROGRAM_BUILD_LOG => info.give_str(&build.log),
         CL_PROGRAM_BINARY_TYPE => info.give(build.binary_type),
         CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE => {

@@ -74,7 +74,7 @@ impl Kernel {
     ///
     /// # Errors
     /// `CL_INVALID_PROGRAM_EXECUTABLE`, `CL_INVALID_KERNEL_NAME`, `CL_INVALID_KERNEL_DEFINITION`,
-    /// `CL_DEVICE_NOT_AVAILABLE`.
+    /// `CL_OUT_OF_HOST_MEMORY` for more arguments, or a longer name, than a worker takes; `CL_DEVICE_NOT_AVAILABLE`.
     pub fn new(program: &Arc<Program>, name: &str) -> ClResult<Arc<Kernel>> {
         let (signature, non_uniform) = program.attach(name)?;
         let args = Args::new(signature.args.len());

@@ -16,6 +16,7 @@ use causeway_proto::command::{
     Answer, BuildProgram, CompileProgram, Header, LinkProgram, SpecConstant, command::Kind,
 };
 use causeway_proto::id::{DeviceIndex, RequestId};
+use causeway_proto::source::{contains, wide};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
     CL_BUILD_ERROR, CL_BUILD_IN_PROGRESS, CL_BUILD_NONE, CL_BUILD_PROGRAM_FAILURE,
@@ -45,7 +46,7 @@ pub enum Verb {
     /// `clCompileProgram`, with headers by the name that includes them.
     Compile {
         /// First of equal names wins.
-        headers: Vec<(String, Arc<Program>)>,
+        headers: Vec<(Bytes, Arc<Program>)>,
     },
     /// `clLinkProgram`.
     Link {
@@ -61,8 +62,8 @@ pub struct BuildRequest {
     pub verb: Verb,
     /// For which of the program's devices.
     pub devices: Vec<Arc<Device>>,
-    /// As the application gave them; empty for NULL.
-    pub options: String,
+    /// As the application gave them, of any encoding; empty for NULL.
+    pub options: Bytes,
 }
 
 impl Traits {
@@ -90,7 +91,8 @@ impl Traits {
     }
 
     // Options of a build or compilation of source.
-    fn with_options(options: &str) -> Traits {
+    fn with_options(options: &[u8]) -> Traits {
+        let options = wide(options);
         let words: Vec<&str> = options.split_ascii_whitespace().collect();
         let standard = words
             .iter()
@@ -179,7 +181,7 @@ impl Program {
 
     // Marks the devices as being built.
     fn begin(&self, request: &BuildRequest) -> ClResult {
-        let options: Arc<str> = request.options.as_str().into();
+        let options = request.options.clone();
         let mut state = self.state.lock();
         require(!state.running && state.kernels == 0, CL_INVALID_OPERATION)?;
         state.running = true;
@@ -252,7 +254,7 @@ impl Program {
 
     // The text with the application's headers in place, but for the embedded ones, which come with the
     // call; empty when it has none of them.
-    fn source_with_headers(&self, options: &str, embedded: &[&str]) -> Bytes {
+    fn source_with_headers(&self, options: &[u8], embedded: &[&[u8]]) -> Bytes {
         let Origin::Source(text) = &self.origin else {
             return Bytes::new();
         };
@@ -380,7 +382,7 @@ fn combined(outcomes: &[Status], failure: i32) -> ClResult {
 struct Work {
     task: Task,
     devices: Vec<Arc<Device>>,
-    options: String,
+    options: Bytes,
     // With the application's headers in place; empty when it has none of them.
     source: Bytes,
     constants: Vec<SpecConstant>,
@@ -391,7 +393,7 @@ enum Task {
         null_options: bool,
     },
     Compile {
-        headers: Vec<(String, Arc<Program>, Bytes)>,
+        headers: Vec<(Bytes, Arc<Program>, Bytes)>,
     },
     Link {
         inputs: Vec<Arc<Program>>,
@@ -418,7 +420,7 @@ impl Work {
             ),
             Verb::Link { inputs } => (Task::Link { inputs }, Bytes::new()),
             Verb::Compile { headers } => {
-                let embedded: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+                let embedded: Vec<&[u8]> = headers.iter().map(|(name, _)| &name[..]).collect();
                 let source_of = |of: &Program| of.source_with_headers(&options, &embedded);
                 let given = headers.iter().map(|(name, header)| {
                     let source = source_of(header);
@@ -458,7 +460,7 @@ impl BuildRequest {
             (Verb::Link { .. }, _) => Traits {
                 arg_info: now.arg_info,
                 non_uniform: now.non_uniform
-                    && !self.options.contains("-cl-uniform-work-group-size"),
+                    && !contains(&self.options, b"-cl-uniform-work-group-size"),
             },
             _ => now,
         }
@@ -488,7 +490,7 @@ mod tests {
 
     #[test]
     fn options_that_matter_later_are_recognised_as_words() {
-        let with = Traits::with_options;
+        let with = |options: &str| Traits::with_options(options.as_bytes());
         assert!(with("-DX -cl-kernel-arg-info  -w").arg_info);
         assert!(!with("-DX=-cl-kernel-arg-info").arg_info);
         assert!(!with("-cl-std=CL1.2").non_uniform);

@@ -70,7 +70,7 @@ fn places(text: &[u8], mut wanted: Vec<usize>) -> BTreeMap<usize, (String, i64)>
     for (at, line) in (1..=last).zip(text.split(|byte| *byte == b'\n')) {
         if wanted.binary_search(&at).is_ok() {
             let (file, line) = level.place(at);
-            places.insert(at, (file.to_owned(), line));
+            places.insert(at, (file, line));
         }
         if let Some(argument) = marker(line) {
             level.renumber(argument, at + 1);

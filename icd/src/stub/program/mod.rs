@@ -26,11 +26,13 @@ use causeway_proto::command::{
     command::Kind, create_program::From,
 };
 use causeway_proto::id::{DeviceIndex, ProgramId};
+use causeway_proto::limits::{MAX_ARGUMENTS, MAX_NAME};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
     CL_BUILD_ERROR, CL_BUILD_NONE, CL_BUILD_SUCCESS, CL_INVALID_KERNEL_DEFINITION,
     CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM, CL_INVALID_PROGRAM_EXECUTABLE, CL_INVALID_SPEC_ID,
-    CL_INVALID_VALUE, CL_PROGRAM_BINARY_TYPE_EXECUTABLE, CL_PROGRAM_BINARY_TYPE_NONE,
+    CL_INVALID_VALUE, CL_OUT_OF_HOST_MEMORY, CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
+    CL_PROGRAM_BINARY_TYPE_NONE,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -73,7 +75,7 @@ pub struct Build {
     /// `CL_PROGRAM_BUILD_STATUS`.
     pub status: i32,
     /// `CL_PROGRAM_BUILD_OPTIONS`, exactly as given.
-    pub options: Arc<str>,
+    pub options: Bytes,
     /// `CL_PROGRAM_BUILD_LOG`.
     pub log: Arc<str>,
     /// `CL_PROGRAM_BINARY_TYPE`.
@@ -86,7 +88,7 @@ impl Default for Build {
     fn default() -> Build {
         Build {
             status: CL_BUILD_NONE,
-            options: Arc::from(""),
+            options: Bytes::new(),
             log: Arc::from(""),
             binary_type: CL_PROGRAM_BINARY_TYPE_NONE,
             global_variable_size: 0,
@@ -290,6 +292,9 @@ impl Program {
         let found = state.signatures.iter().find(|of| of.name == name).cloned();
         let signature = found.ok_or(Status(CL_INVALID_KERNEL_NAME))?;
         require(!signature.conflicting, CL_INVALID_KERNEL_DEFINITION)?;
+        // A worker would take it for nonsense.
+        let fits = name.len() <= MAX_NAME && signature.args.len() <= MAX_ARGUMENTS;
+        require(fits, CL_OUT_OF_HOST_MEMORY)?;
         state.kernels += 1;
         Ok((signature, state.traits.non_uniform))
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use causeway_proto::command::{BuildProgram, CompileProgram, LinkProgram, SpecConstant};
 use causeway_proto::id::{ContextId, DeviceIndex, ProgramId, RequestId};
 use causeway_proto::limits::MAX_LIST;
+use causeway_proto::source::contains;
 use causeway_proto::status::Status;
 
 use super::{
@@ -37,7 +38,7 @@ pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Vio
         ProgramId(build.program),
     )?;
     let devices = program.devices(&build.devices)?;
-    expect_text(shared, [&build.source[..], build.options.as_bytes()]);
+    expect_text(shared, [&build.source[..], &build.options]);
     submit(shared, program, Vec::new(), RequestId(build.request), {
         let shared = Arc::clone(shared);
         move |program| build_now(&shared, program, &build, &devices)
@@ -52,7 +53,9 @@ fn build_now(
     devices: &[(DeviceIndex, Device)],
 ) -> Answered {
     let options = source::without_paths(&build.options);
-    let cached = program.cached(shared, &build.source, &options, devices);
+    // Others are built anew each time.
+    let text = std::str::from_utf8(&options).ok();
+    let cached = text.and_then(|text| program.cached(shared, &build.source, text, devices));
     if let Some(cached) = &cached
         && let Ok(context) = program.context.native()
         && let Some((native, body)) = cached.load(context)
@@ -110,7 +113,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         (program, headers)
     };
     let devices = program.devices(&compile.devices)?;
-    expect_text(shared, [&compile.source[..], compile.options.as_bytes()]);
+    expect_text(shared, [&compile.source[..], &compile.options]);
     expect_text(shared, compile.headers.iter().map(|h| &h.source[..]));
     let others = headers.iter().map(|header| header.id).collect();
     shared.account.add(Counter::Builds, 1);
@@ -121,7 +124,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         RequestId(compile.request),
         move |program| {
             let given = compile.headers.iter();
-            let names: Vec<&str> = given.map(|h| h.include_name.as_str()).collect();
+            let names: Vec<&[u8]> = given.map(|h| &h.include_name[..]).collect();
             let prepared = program
                 .to_build(&compile.source, &names, &devices)
                 .and_then(|native| {
@@ -131,7 +134,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
                         .iter()
                         .zip(&headers)
                         .map(|(h, header)| {
-                            let name = CString::new(h.include_name.as_str());
+                            let name = CString::new(&h.include_name[..]);
                             let name = name.map_err(|_| INVALID_VALUE)?;
                             Ok((name, header.as_header(&h.source, &names)?))
                         })
@@ -234,12 +237,12 @@ fn compile_plainly(programs: &[Arc<Program>]) -> bool {
 /// (NVIDIA's fails for every kernel without arguments), and a log must speak of the application's options
 /// alone.
 pub(super) fn with_arg_info(
-    options: &str,
+    options: &[u8],
     from_source: bool,
     build: impl Fn(&std::ffi::CStr) -> Result<(), Status>,
 ) -> Result<bool, Status> {
     let plain = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
-    if from_source && !options.contains(ARG_INFO) {
+    if from_source && !contains(options, ARG_INFO.as_bytes()) {
         let added = CString::new(with_option(options));
         if build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?).is_ok() {
             return Ok(true);
@@ -249,7 +252,7 @@ pub(super) fn with_arg_info(
 }
 
 /// The options with the one that asks for argument info.
-pub(super) fn with_option(options: &str) -> String {
-    let separator = if options.is_empty() { "" } else { " " };
-    format!("{options}{separator}{ARG_INFO}")
+pub(super) fn with_option(options: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if options.is_empty() { b"" } else { b" " };
+    [options, separator, ARG_INFO.as_bytes()].concat()
 }

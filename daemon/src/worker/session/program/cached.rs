@@ -102,10 +102,11 @@ impl Cached {
         if entries.iter().any(|e| e.answer.arg_info != arg_info) {
             return None;
         }
+        let given = self.options.as_bytes();
         let options = if arg_info {
-            with_option(&self.options)
+            with_option(given)
         } else {
-            self.options.clone()
+            given.to_vec()
         };
         native
             .build(&devices, Some(&CString::new(options).ok()?))
@@ -188,17 +189,18 @@ pub(crate) fn compile(
 ) -> Option<Vec<u8>> {
     // A worker says what it likes: what it would not build itself is not built for it.
     let sealed = source::sealed(&job.text, &[]);
-    let options = source::without_paths(&job.options);
-    if *sealed != *job.text || *options != *job.options || !job::is_repeatable(&sealed, &options) {
+    let options = job.options.as_bytes();
+    let is_as_given = *sealed == *job.text && *source::without_paths(options) == *options;
+    if !is_as_given || !job::is_repeatable(&sealed, &job.options) {
         return None;
     }
     let platform = node.platforms().get(job.platform as usize)?;
     let device = platform.device(DeviceIndex(job.device))?;
-    let key = Key::of(&node.identity(device)?, &sealed, &options);
+    let key = Key::of(&node.identity(device)?, &sealed, &job.options);
     let context = NativeContext::new(platform, vec![device], Box::new(|_| {})).ok()?;
     let native = NativeProgram::with_source(&context, &sealed).ok()?;
     let devices = [(DeviceIndex(0), device)];
-    let arg_info = with_arg_info(&options, true, |options| {
+    let arg_info = with_arg_info(options, true, |options| {
         native.build(&natives(&devices), Some(options))
     });
     let arg_info = arg_info.ok()?;

@@ -73,7 +73,7 @@ struct Loaded {
     // The program from source, not built.
     plain: Result<Arc<NativeProgram>, Status>,
     // Of that build.
-    options: String,
+    options: Vec<u8>,
 }
 
 /// Compiles a program once more, as the application asked.
@@ -135,7 +135,7 @@ impl Program {
     }
 
     /// The program is `native`, from the cache, until a verb needs the one from source again.
-    fn set_loaded(&self, native: NativeProgram, options: &str) {
+    fn set_loaded(&self, native: NativeProgram, options: &[u8]) {
         let mut state = self.state.lock();
         let before = std::mem::replace(&mut state.native, Ok(Arc::new(native)));
         let plain = state.loaded.take().map_or(before, |loaded| loaded.plain);
@@ -172,7 +172,7 @@ impl Program {
     fn to_build(
         &self,
         given: &[u8],
-        headers: &[&str],
+        headers: &[&[u8]],
         devices: &[(DeviceIndex, Device)],
     ) -> Result<Arc<NativeProgram>, Status> {
         let given = (!given.is_empty()).then_some(given);
@@ -205,7 +205,7 @@ impl Program {
 
     /// A native program that serves as a header beside `headers`; `given` as in
     /// [`Program::to_build`].
-    fn as_header(&self, given: &[u8], headers: &[&str]) -> Result<Arc<NativeProgram>, Status> {
+    fn as_header(&self, given: &[u8], headers: &[&[u8]]) -> Result<Arc<NativeProgram>, Status> {
         let given = (!given.is_empty()).then_some(given);
         match given.or(self.source.as_deref()) {
             None => self.unbuilt(),

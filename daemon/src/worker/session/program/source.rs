@@ -17,7 +17,7 @@
 
 use std::borrow::Cow;
 
-use causeway_proto::source::{Includes, plain, words};
+use causeway_proto::source::{Includes, contains, narrow, plain, wide, words};
 
 /// Takes the operators away without a word in the log, and leaves the line numbers as they were.
 const WITHOUT_OPERATORS: &[u8] = b"#pragma clang diagnostic push\n\
@@ -28,13 +28,13 @@ const WITHOUT_OPERATORS: &[u8] = b"#pragma clang diagnostic push\n\
 /// Whether `text` names an operator that asks for files, or can make up a name by pasting.
 fn asks_for_files(text: &[u8]) -> bool {
     let text = plain(text);
-    let has = |word: &[u8]| text.windows(word.len()).any(|w| w == word);
+    let has = |word| contains(&text, word);
     has(b"has_include") || has(b"has_embed") || has(b"##")
 }
 
 /// `source` with every include directive replaced that does not name one of `headers`, and without
 /// operators that ask for files.
-pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&str]) -> Cow<'a, [u8]> {
+pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&[u8]]) -> Cow<'a, [u8]> {
     let mut out: Vec<u8> = Vec::new();
     let mut copied = 0;
     // Once: what was sealed before begins with it.
@@ -45,7 +45,7 @@ pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&str]) -> Cow<'a, [u8]> {
         if found
             .header
             .as_ref()
-            .is_some_and(|h| headers.contains(&h.name.as_str()))
+            .is_some_and(|h| headers.contains(&&h.name[..]))
         {
             continue;
         }
@@ -89,8 +89,9 @@ const NOTHING: &str = "/dev/null";
 /// Options without the files and folders of the client that they name, and without macros that ask for
 /// files or could: those come before any text of the program. Whether it knows an option that names one the
 /// driver may judge: it is left with a file of nothing.
-pub(crate) fn without_paths(options: &str) -> Cow<'_, str> {
-    let tokens = words(options);
+pub(crate) fn without_paths(options: &[u8]) -> Cow<'_, [u8]> {
+    let text = wide(options);
+    let tokens = words(&text);
     let mut kept = Vec::new();
     let mut rest = tokens.iter().copied();
     while let Some(token) = rest.next() {
@@ -112,13 +113,18 @@ pub(crate) fn without_paths(options: &str) -> Cow<'_, str> {
     if kept == tokens {
         Cow::Borrowed(options)
     } else {
-        Cow::Owned(kept.join(" "))
+        Cow::Owned(narrow(&kept.join(" ")))
     }
+}
+
+// As C has it; no driver takes others for the end of a word.
+fn is_blank(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '\u{b}'
 }
 
 /// Whether a driver that does not know our quotes would find an option with a file in the word.
 fn hides_path(token: &str) -> bool {
-    let mut parts = token.split(|c: char| c.is_whitespace() || "\"'\\".contains(c));
+    let mut parts = token.split(|c: char| is_blank(c) || "\"'\\".contains(c));
     parts.next();
     parts.any(|part| part.starts_with('@') || WITH_PATH.iter().any(|o| part.starts_with(o)))
 }
@@ -129,7 +135,23 @@ mod tests {
     use proptest::prelude::*;
 
     fn seal(source: &str, headers: &[&str]) -> String {
-        String::from_utf8(sealed(source.as_bytes(), headers).into_owned()).unwrap()
+        let headers: Vec<&[u8]> = headers.iter().map(|name| name.as_bytes()).collect();
+        String::from_utf8(sealed(source.as_bytes(), &headers).into_owned()).unwrap()
+    }
+
+    fn left_of(options: &str) -> String {
+        String::from_utf8(without_paths(options.as_bytes()).into_owned()).unwrap()
+    }
+
+    #[test]
+    fn names_and_options_have_any_encoding() {
+        let source = b"#include \"caf\xe9.h\"\n";
+        assert_eq!(*sealed(source, &[b"caf\xe9.h"]), source[..]);
+        assert_ne!(*sealed(source, &[b"caf\xe8.h"]), source[..]);
+        assert_eq!(
+            *without_paths(b"-DX=\"caf\xe9\" -I/caf\xe9 -DY=\xa0@z"),
+            b"-DX=\"caf\xe9\" -DY=\xa0@z"[..]
+        );
     }
 
     #[test]
@@ -190,7 +212,7 @@ mod tests {
         }
         assert!(!asks(b"#define S(x) #x\n#if X\n#endif\n"));
         let options = "-w -DI(x)=__has_include(x) -D P(a,b)=a##b -DX";
-        assert_eq!(without_paths(options), "-w -DX");
+        assert_eq!(left_of(options), "-w -DX");
     }
 
     #[test]
@@ -208,17 +230,14 @@ mod tests {
 
     #[test]
     fn options_lose_their_paths_only() {
+        assert_eq!(left_of("-DX=1  -cl-mad-enable"), "-DX=1  -cl-mad-enable");
+        assert_eq!(left_of("-I /etc -DX -I/tmp -I \"a b\" -w"), "-DX -w");
         assert_eq!(
-            without_paths("-DX=1  -cl-mad-enable"),
-            "-DX=1  -cl-mad-enable"
-        );
-        assert_eq!(without_paths("-I /etc -DX -I/tmp -I \"a b\" -w"), "-DX -w");
-        assert_eq!(
-            without_paths("-DT=\"-I x\" -include f -D Y -isystem/x"),
+            left_of("-DT=\"-I x\" -include f -D Y -isystem/x"),
             "-DT=\"-I x\" -include /dev/null -D Y -isystem /dev/null"
         );
         for smuggled in ["-DT='a -include /x'", "-DT=\"\"-imacros/x", "-D'T @x'"] {
-            assert_eq!(without_paths(smuggled), "");
+            assert_eq!(left_of(smuggled), "");
         }
     }
 
@@ -234,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn options_never_panic(options in ".{0,40}") {
+        fn options_never_panic(options in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = without_paths(&options);
         }
     }

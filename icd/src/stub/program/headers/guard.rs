@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
-use causeway_proto::source::{Directive, Directives, is_blank};
+use causeway_proto::source::{Directive, Directives, is_blank as is_blank_text, wide};
+
+use super::tokens::is_blank;
 
 /// A file's guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +51,8 @@ fn macro_around(text: &[u8], directives: &[Directive]) -> Option<String> {
     let guarded = first.word == "ifndef"
         && second.word == "define"
         && defined.into_iter().next() == Some(&*name)
-        && is_blank(&text[..first.start])
-        && is_blank(&text[last.end..]);
+        && is_blank_text(&text[..first.start])
+        && is_blank_text(&text[last.end..]);
     let mut depth = 0;
     for directive in directives {
         match directive.word.as_str() {
@@ -69,8 +71,8 @@ fn macro_around(text: &[u8], directives: &[Directive]) -> Option<String> {
 
 // Without blanks and what stands behind the first of them.
 fn argument(text: &[u8], directive: &Directive) -> String {
-    let argument = String::from_utf8_lossy(&text[directive.argument..directive.end]);
-    let mut words = argument.split(|c: char| c.is_whitespace() || c == '/');
+    let argument = wide(&text[directive.argument..directive.end]);
+    let mut words = argument.split(|c: char| is_blank(c) || c == '/');
     words.next().unwrap_or("").to_owned()
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use causeway_proto::source::plain;
+use causeway_proto::source::{narrow, plain, wide};
 
 use super::guard::Guard;
 use super::quoted;
@@ -20,6 +20,8 @@ pub(in crate::stub::program) struct Level {
     pub(super) folder: Option<usize>,
     /// Including it inside of itself gives nothing.
     pub(super) guarded: bool,
+    /// It is inside of itself, or of a file that is.
+    pub(super) circles: bool,
     /// Conditions that are open in it.
     pub(super) conditions: usize,
     // As many are its own guard's.
@@ -38,6 +40,7 @@ impl Level {
             number: None,
             folder: None,
             guarded: false,
+            circles: false,
             conditions: 0,
             of_guard: 0,
             sure: true,
@@ -59,6 +62,11 @@ impl Level {
         }
     }
 
+    /// Whether this file inside of it is in a circle.
+    pub(super) fn circles(&self, found: &Found) -> bool {
+        self.circles || self.number == Some(found.number)
+    }
+
     /// Whether what stands here now is compiled for sure.
     pub(super) fn is_sure(&self) -> bool {
         self.sure && self.conditions == self.of_guard
@@ -70,17 +78,19 @@ impl Level {
     }
 
     /// The file that is shown for a line, empty for the program's text, and the number.
-    pub(in crate::stub::program) fn place(&self, line: usize) -> (&str, i64) {
-        (&self.shown, self.shown_line(line))
+    pub(in crate::stub::program) fn place(&self, line: usize) -> (String, i64) {
+        let shown = narrow(&self.shown);
+        let shown = String::from_utf8_lossy(&shown).into_owned();
+        (shown, self.shown_line(line))
     }
 
     /// Takes in `#line`, or a line marker, before line `next`.
     pub(in crate::stub::program) fn renumber(&mut self, argument: &[u8], next: usize) {
         let argument = plain(argument);
-        let argument = String::from_utf8_lossy(&argument);
-        let (number, rest) = match argument.split_once(char::is_whitespace) {
+        let argument = wide(&argument);
+        let (number, rest) = match argument.split_once(|c: char| c.is_ascii_whitespace()) {
             Some(parts) => parts,
-            None => (&*argument, ""),
+            None => (&argument[..], ""),
         };
         let Ok(number) = number.parse::<u32>() else {
             return;

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use causeway_proto::source::{Header, words};
+use causeway_proto::source::{Header, narrow, words};
 
-use super::tokens::{Token, is_word, spelled, tokens};
+use super::tokens::{Token, is_word, spelled, tokens, trimmed};
 
 /// Macros inside of macros.
 const MAX_DEPTH: usize = 32;
@@ -101,12 +101,12 @@ impl Macros {
         let (parameters, body) = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')'))
         {
             Some((parameters, body)) => {
-                let parameters = parameters.split(',').map(|one| one.trim().to_owned());
+                let parameters = parameters.split(',').map(|one| trimmed(one).to_owned());
                 (Some(parameters.collect()), body)
             }
             None => (None, rest),
         };
-        let body = tokens(body.trim());
+        let body = tokens(trimmed(body));
         let definition = Macro { parameters, body };
         let all = self.known.entry(name.to_owned()).or_default();
         let same = all.iter().position(|known| *known == definition);
@@ -299,19 +299,19 @@ fn or_empty(tokens: Vec<Token>) -> Vec<Token> {
 
 fn stringified(tokens: &[Token]) -> Token {
     let text = spelled(tokens);
-    Token::Text(format!("\"{}\"", text.trim().replace('"', "\\\"")))
+    Token::Text(format!("\"{}\"", trimmed(&text).replace('"', "\\\"")))
 }
 
 fn header_of(tokens: &[Token]) -> Option<Header> {
     let text = spelled(tokens);
-    let text = text.trim();
+    let text = trimmed(&text);
     let (open, close) = (text.chars().next()?, text.chars().last()?);
     let usual = text.len() > 2 && text.len() <= MAX_NAME;
     if !usual || !matches!((open, close), ('"', '"') | ('<', '>')) {
         return None;
     }
     Some(Header {
-        name: text[1..text.len() - 1].to_owned(),
+        name: narrow(&text[1..text.len() - 1]),
         quoted: open == '"',
     })
 }
@@ -376,6 +376,8 @@ fn arguments(rest: &mut Vec<Item>, active: &mut BTreeSet<String>) -> Option<Vec<
 #[cfg(test)]
 mod tests {
     use super::super::tokens::tokens_of;
+    use causeway_proto::source::wide;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -394,7 +396,7 @@ mod tests {
         let found: Vec<_> = found.iter().filter(defined).collect();
         assert_eq!(found.len(), 1, "{found:?}");
         let header = found[0].header.as_ref()?;
-        Some((header.name.clone(), header.quoted))
+        Some((wide(&header.name), header.quoted))
     }
 
     fn quoted(name: &str) -> Option<(String, bool)> {
@@ -443,7 +445,7 @@ mod tests {
             "H",
         );
         let found = found.into_iter().map(|choice| {
-            let name = choice.header.map(|header| header.name);
+            let name = choice.header.map(|header| wide(&header.name));
             (choice.when[0].1, name)
         });
         let expected = [

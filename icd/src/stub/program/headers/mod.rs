@@ -15,6 +15,9 @@
 //! before is not put in again. An unguarded one that includes itself is followed as deep as the text stays
 //! within bounds.
 //!
+//! Paths, and so options and texts, have any encoding: where they are looked at as text here, they are so in the form
+//! that [`wide`] gives them, and go out by [`narrow`].
+//!
 //! What it is not: no preprocessor. Of macros it knows what [`macros`] knows, so a name that depends on
 //! what only a compiler defines (`__OPENCL_VERSION__`, `__LINE__`) is not found. Invariant: it ends,
 //! whatever the files include, and gives a text of bounded size.
@@ -26,9 +29,10 @@ mod search;
 mod tokens;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use causeway_proto::source::{Directive, Directives, Header, plain};
+use causeway_proto::source::{Directive, Directives, Header, narrow, plain, wide};
 
 use self::guard::Guard;
 use self::macros::{Choice, Macros};
@@ -43,8 +47,8 @@ pub(super) use self::search::from_disk;
 const NESTING: [usize; 5] = [200, 24, 6, 3, 1];
 /// Bytes of the whole text; more would not fit a command.
 const MAX_TEXT: usize = 32 << 20;
-/// Directives replaced; files that include each other unguarded would go on for ever.
-const MAX_REPLACED: usize = 20_000;
+/// Files put in that are inside of themselves, or of one that is: such would go on for ever.
+const MAX_CIRCLING: usize = 20_000;
 /// Times that the text is begun anew because more was learned of it.
 const MAX_ROUNDS: usize = 12;
 
@@ -59,10 +63,11 @@ const HAS: [&str; 2] = ["__has_include", "__has_include_next"];
 /// `embedded` are the names of headers given with the call: these stay directives.
 pub(super) fn expand(
     source: &[u8],
-    options: &str,
-    embedded: &[&str],
+    options: &[u8],
+    embedded: &[&[u8]],
     read: Read<'_>,
 ) -> Option<Vec<u8>> {
+    let options = &wide(options);
     let mut search = Search::new(options, read);
     let mut learned = Learned::default();
     for nesting in NESTING {
@@ -71,6 +76,10 @@ pub(super) fn expand(
             let mut expansion =
                 Expansion::new(options, embedded, nesting, &mut search, &mut learned);
             if expansion.whole(source).is_none() {
+                // Files that are in no circle are as many at any depth.
+                if expansion.circling == 0 {
+                    return None;
+                }
                 break;
             }
             let Expansion { out, replaced, .. } = expansion;
@@ -93,12 +102,14 @@ struct Learned {
 struct Expansion<'e, 's> {
     search: &'e mut Search<'s>,
     learned: &'e mut Learned,
-    embedded: &'e [&'e str],
+    embedded: &'e [&'e [u8]],
     nesting: usize,
     macros: Macros,
     out: Vec<u8>,
     // Directives for which something else stands.
     replaced: usize,
+    // Files put in that are inside of themselves.
+    circling: usize,
     // The program's text, and the files inside of it.
     outermost: Level,
     files: Vec<Level>,
@@ -114,7 +125,7 @@ struct Expansion<'e, 's> {
 impl<'e, 's> Expansion<'e, 's> {
     fn new(
         options: &str,
-        embedded: &'e [&'e str],
+        embedded: &'e [&'e [u8]],
         nesting: usize,
         search: &'e mut Search<'s>,
         learned: &'e mut Learned,
@@ -130,6 +141,7 @@ impl<'e, 's> Expansion<'e, 's> {
             macros,
             out: Vec::new(),
             replaced: 0,
+            circling: 0,
             outermost: Level::outermost(),
             files: Vec::new(),
             undefined: HashSet::new(),
@@ -145,11 +157,13 @@ impl<'e, 's> Expansion<'e, 's> {
             self.number(&name, number);
         }
         for name in self.search.forced.clone() {
+            let line = format!("#include \"{name}\"");
+            let name = narrow(&name);
             let header = Header { name, quoted: true };
             match self.search.find(&header, None, None) {
                 Some(found) => self.file(&found, 1, true)?,
                 // The node says that it is not there.
-                None => self.line(&format!("#include \"{}\"", header.name)),
+                None => self.line(&line),
             }
             self.end_line();
         }
@@ -171,7 +185,7 @@ impl<'e, 's> Expansion<'e, 's> {
             if self.directive(text, &directive, next)? {
                 copied = directive.end;
             }
-            if self.out.len() > MAX_TEXT || self.replaced > MAX_REPLACED {
+            if self.out.len() > MAX_TEXT || self.circling > MAX_CIRCLING {
                 return None;
             }
         }
@@ -219,7 +233,7 @@ impl<'e, 's> Expansion<'e, 's> {
 
     /// The file that a directive means, if it is to be put in.
     fn found(&mut self, header: &Header, word: &str) -> Option<Found> {
-        if self.embedded.contains(&header.name.as_str()) || self.files.len() >= NESTING[0] {
+        if self.embedded.contains(&&header.name[..]) || self.files.len() >= NESTING[0] {
             return None;
         }
         let found = self.there(header, word)?;
@@ -261,8 +275,11 @@ impl<'e, 's> Expansion<'e, 's> {
             .as_ref()
             .is_none_or(|name| self.seen.insert(found.number) && !self.defined.contains(name));
         self.line(&format!("# 1 \"{}\" 1", quoted(path)));
-        self.files
-            .push(Level::of_file(found, guard.as_ref(), sure && first));
+        let circles = self.files.iter().any(|level| level.circles(found));
+        self.circling += usize::from(circles);
+        let mut level = Level::of_file(found, guard.as_ref(), sure && first);
+        level.circles = circles;
+        self.files.push(level);
         match (&guard, &name) {
             (Some(Guard::Once(places)), Some(name)) => {
                 self.line(&format!("#ifndef {name}\n#define {name}\n#line 1"));
@@ -280,7 +297,7 @@ impl<'e, 's> Expansion<'e, 's> {
             self.settled.insert(found.number);
         }
         let back = self.level().way_back(next);
-        self.out.extend_from_slice(back.as_bytes());
+        self.out.extend(narrow(&back));
         Some(())
     }
 
@@ -301,7 +318,7 @@ impl<'e, 's> Expansion<'e, 's> {
             let Some(header) = &choice.header else {
                 continue;
             };
-            let embedded = self.embedded.contains(&header.name.as_str());
+            let embedded = self.embedded.contains(&&header.name[..]);
             let found = self.found(header, &directive.word);
             if !embedded && found.is_none() {
                 continue;
@@ -310,7 +327,7 @@ impl<'e, 's> Expansion<'e, 's> {
             word = "#elif";
             match found {
                 Some(found) => self.file(&found, next, false)?,
-                None => self.line(&format!("#include \"{}\"", header.name)),
+                None => self.line(&format!("#include \"{}\"", wide(&header.name))),
             }
             self.end_line();
         }
@@ -331,7 +348,7 @@ impl<'e, 's> Expansion<'e, 's> {
     /// Takes in a definition or its end, and makes its number known where that matters.
     fn definition(&mut self, text: &[u8], directive: &Directive, next: usize) -> bool {
         let argument = plain(&text[directive.argument..directive.end]);
-        let argument = String::from_utf8_lossy(&argument);
+        let argument = wide(&argument);
         let changed = match directive.word.as_str() {
             "define" => self.macros.define(&argument),
             _ => self.macros.undefine(&argument),
@@ -394,7 +411,7 @@ impl<'e, 's> Expansion<'e, 's> {
         self.replaced += 1;
         self.out
             .extend_from_slice(&text[directive.start..directive.argument]);
-        self.out.extend_from_slice(spelled(&out).as_bytes());
+        self.out.extend(narrow(&spelled(&out)));
         // As many lines as before.
         let lines = std::iter::repeat_n(b'\n', newlines(argument));
         self.out.extend(lines);
@@ -405,7 +422,7 @@ impl<'e, 's> Expansion<'e, 's> {
     fn has(&mut self, header: &[Token], operator: &str) -> Option<&'static str> {
         let mut answers = self.macros.choices(header)?.into_iter().map(|choice| {
             let header = choice.header?;
-            let embedded = self.embedded.contains(&header.name.as_str());
+            let embedded = self.embedded.contains(&&header.name[..]);
             Some(embedded || self.there(&header, operator).is_some())
         });
         let first = answers.next()??;
@@ -424,7 +441,7 @@ impl<'e, 's> Expansion<'e, 's> {
     }
 
     fn line(&mut self, text: &str) {
-        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend(narrow(text));
         self.out.push(b'\n');
     }
 
@@ -450,7 +467,7 @@ fn newlines(text: &[u8]) -> usize {
 }
 
 fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
+    let text = wide(path.as_os_str().as_bytes());
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 

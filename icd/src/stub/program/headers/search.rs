@@ -5,10 +5,12 @@
 //! Invariant: every file is read once for a build.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-use causeway_proto::source::{Header, words};
+use causeway_proto::source::{Header, narrow, words};
 
 /// Reads a file; none when it is not there.
 pub(in crate::stub::program) type Read<'a> = &'a dyn Fn(&Path) -> Option<Vec<u8>>;
@@ -70,10 +72,9 @@ impl<'a> Search<'a> {
                 search.forced.push(file);
                 continue;
             }
-            let folder = FOLDERS
-                .iter()
-                .enumerate()
-                .find_map(|(kind, option)| Some((kind, PathBuf::from(operand(option)?))));
+            let folder = FOLDERS.iter().enumerate().find_map(|(kind, option)| {
+                Some((kind, path_of(&narrow(&operand(option)?)).into()))
+            });
             search.folders.extend(folder);
         }
         search.folders.sort_by_key(|(kind, _)| *kind);
@@ -87,7 +88,7 @@ impl<'a> Search<'a> {
         from: Option<&Path>,
         after: Option<usize>,
     ) -> Option<Found> {
-        let name = Path::new(&header.name);
+        let name = path_of(&header.name);
         if name.is_absolute() {
             return self.file(name, None);
         }
@@ -122,6 +123,10 @@ impl<'a> Search<'a> {
     }
 }
 
+fn path_of(name: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(name))
+}
+
 fn bare(word: &str) -> String {
     word.trim_matches(|c| c == '"' || c == '\'').to_owned()
 }
@@ -139,7 +144,7 @@ mod tests {
 
     fn header(name: &str, quoted: bool) -> Header {
         Header {
-            name: name.to_owned(),
+            name: name.as_bytes().to_vec(),
             quoted,
         }
     }

@@ -12,7 +12,7 @@ fn files(list: &[(&str, &str)]) -> Files {
 
 fn expanded(source: &str, options: &str, files: &Files) -> Option<String> {
     let read = |path: &Path| files.get(path).cloned();
-    let out = expand(source.as_bytes(), options, &["given.h"], &read)?;
+    let out = expand(source.as_bytes(), options.as_bytes(), &[b"given.h"], &read)?;
     Some(String::from_utf8(out).unwrap())
 }
 
@@ -160,6 +160,69 @@ fn a_text_that_grows_without_end_is_followed_as_deep_as_it_fits() {
     let files = HashMap::from([(PathBuf::from("long.h"), long)]);
     let often = |count| expanded(&"#include \"long.h\"\n".repeat(count), "", &files);
     assert!(often(15).is_some() && often(16).is_none());
+}
+
+#[test]
+fn long_flat_tables_are_put_in_as_they_are() {
+    let files = files(&[
+        ("row.h", "ROW\n"),
+        ("all.h", "#pragma once\nint a;\n"),
+        ("two.h", "#include \"row.h\"\n#include \"row.h\"\n"),
+    ]);
+    let often = |name: &str, count: usize| {
+        expanded(&format!("#include \"{name}\"\n").repeat(count), "", &files).unwrap()
+    };
+    assert_eq!(often("row.h", 50_000).matches("ROW").count(), 50_000);
+    assert_eq!(often("all.h", 50_000).matches("int a;").count(), 1);
+    assert_eq!(often("two.h", 15_000).matches("ROW").count(), 30_000);
+    let out = often("row.h", 30_001);
+    assert!(out.ends_with("# 30001 \"\" 2\n# 1 \"row.h\" 1\nROW\n# 30002 \"\" 2\n"));
+}
+
+// Each file names the next one twice, so there are 2^60 in all, and none is inside of itself.
+#[test]
+fn a_tree_of_files_that_has_no_end_is_left_alone() {
+    let files: Files = (0..60)
+        .map(|at| {
+            let text = format!("#include \"{}.h\"\n", at + 1).repeat(2);
+            let long = vec![b' '; 4096];
+            (
+                PathBuf::from(format!("{at}.h")),
+                [text.into_bytes(), long].concat(),
+            )
+        })
+        .collect();
+    assert_eq!(expanded("#include \"0.h\"\n", "", &files), None);
+}
+
+#[test]
+fn names_of_files_have_any_encoding() {
+    use std::ffi::OsStr;
+    let path = |name: &'static [u8]| PathBuf::from(OsStr::from_bytes(name));
+    let files = Files::from([
+        (path(b"/caf\xe9/h.h"), b"#include \"\xe8.h\"\n".to_vec()),
+        (path(b"/caf\xe9/\xe8.h"), b"int \xa0;\n".to_vec()),
+        (path(b"\xa0m.h"), b"int m;\n".to_vec()),
+        (path(b"pre\xff.h"), b"int p;\n".to_vec()),
+    ]);
+    let read = |path: &Path| files.get(path).cloned();
+    let out = |source: &[u8], options: &[u8]| expand(source, options, &[b"\xe9.h"], &read);
+    let inside = b"# 1 \"/caf\xe9/h.h\" 1\n# 1 \"/caf\xe9/\xe8.h\" 1\nint \xa0;\n# 2 \"/caf\xe9/h.h\" 2\n# 2 \"\" 2\n";
+    assert_eq!(out(b"#include <h.h>\n", b"-I/caf\xe9").unwrap(), inside);
+    assert_eq!(out(b"#include \"/caf\xe9/h.h\"\n", b"").unwrap(), inside);
+    // Given with the call, and not there.
+    assert_eq!(out(b"#include \"\xe9.h\"\n", b""), None);
+    assert_eq!(out(b"#include \"\xe7.h\"\n", b""), None);
+    let text = |bytes: Option<Vec<u8>>| causeway_proto::source::wide(&bytes.unwrap());
+    let by_macro = text(out(b"#define N \"\xa0m.h\"\n#include N\n", b""));
+    assert!(by_macro.contains("int m;"), "{by_macro}");
+    let by_option = text(out(b"#include N\n", b"-DN=\"\xa0m.h\" -include pre\xff.h"));
+    assert!(
+        by_option.contains("int m;") && by_option.contains("\"pre\u{ff}.h\" 1\nint p;"),
+        "{by_option}"
+    );
+    let asked = text(out(b"#if __has_include(\"\xa0m.h\") && L'\xe9'\n", b""));
+    assert_eq!(asked, "#if 1 && L'\u{e9}'\n");
 }
 
 #[test]

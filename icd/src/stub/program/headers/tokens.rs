@@ -1,9 +1,11 @@
 //! Tokens of an `#include`'s argument and of macros: as many kinds as naming a file takes.
 //!
+//! Texts are of the form that [`wide`] gives.
+//!
 //! What it is not: a compiler's lexer; whatever is no word, literal or `##` is a mark or a blank.
 //! Invariant: `spelled` writes what `tokens` read, with blanks and comments as one space each.
 
-use causeway_proto::source::plain;
+use causeway_proto::source::{plain, wide};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
@@ -21,20 +23,30 @@ pub(super) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
+/// As compilers have it.
+pub(super) fn is_blank(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '\u{b}'
+}
+
+/// Without the blanks around it.
+pub(super) fn trimmed(text: &str) -> &str {
+    text.trim_matches(is_blank)
+}
+
 /// The tokens of a directive's argument.
 pub(super) fn tokens_of(argument: &[u8]) -> Vec<Token> {
-    tokens(String::from_utf8_lossy(&plain(argument)).trim())
+    tokens(trimmed(&wide(&plain(argument))))
 }
 
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let mut out = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        let blanks = |c: char| !c.is_whitespace();
+        let blanks = |c: char| !is_blank(c);
         let length = match first {
             c if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
             '"' => rest[1..].find('"').map_or(rest.len(), |end| end + 2),
-            c if c.is_whitespace() => rest.find(blanks).unwrap_or(rest.len()),
+            c if is_blank(c) => rest.find(blanks).unwrap_or(rest.len()),
             '/' if rest.starts_with("//") => rest.len(),
             '/' if rest.starts_with("/*") => rest[2..].find("*/").map_or(rest.len(), |end| end + 4),
             '#' if rest.starts_with("##") => 2,
@@ -45,7 +57,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
         out.push(match first {
             c if is_word(c) => Token::Word(piece.to_owned()),
             '"' => Token::Text(piece.to_owned()),
-            c if c.is_whitespace() => Token::Blank,
+            c if is_blank(c) => Token::Blank,
             '/' if length > 1 => Token::Blank,
             '#' if length > 1 => Token::Paste,
             c => Token::Mark(c),
