@@ -36,7 +36,7 @@ fn commands_run_in_order_with_the_arguments_of_their_recording() {
     let cl = Fixture::new();
     let program = built(&cl, SOURCE, "");
     let add = kernel(program, "add");
-    let (work, result) = (cl.buffer(0, SIZE), cl.buffer_of(&[0; SIZE]));
+    let (work, result) = (cl.buffer_of(&[0; SIZE]), cl.buffer_of(&[0; SIZE]));
     let recorded = Recorded::new(cl.queue);
     assert_eq!(set(add, 0, &work), CL_SUCCESS);
     recorded.fill(work, 5, SIZE, &[]).unwrap();

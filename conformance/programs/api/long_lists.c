@@ -165,6 +165,8 @@ CASE(kernel_of_a_long_name)
 {
     cl_mem buffer = counting_buffer(16, 5);
     char *name = malloc(LONG + 1), *source = malloc(LONG + 100);
+    if (device_number(CL_DEVICE_VENDOR_ID) == 0x10DE)
+        skip("NVIDIA's driver damages its memory when it lists such names");
     memset(name, 'k', LONG);
     name[LONG] = 0;
     sprintf(source, "kernel void %s(global int *x) { *x = 1; }\n", name);

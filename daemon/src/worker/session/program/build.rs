@@ -12,7 +12,7 @@ use causeway_proto::status::Status;
 
 use super::{
     ARG_INFO, Answered, INVALID_BUILD_OPTIONS, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE,
-    INVALID_VALUE, Program, answer, natives, source, submit,
+    INVALID_VALUE, Program, answer, answer_with, natives, source, submit,
 };
 use crate::accounting::Counter;
 use crate::runtime::node::Device;
@@ -217,8 +217,9 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             }
             let failed = result.err().unwrap_or(INVALID_PROGRAM);
             program.set_native(linked.ok_or(failed));
+            let askable = !inputs.iter().any(|input| input.is_plain());
             match program.native() {
-                Ok(native) => answer(&native, result, &devices),
+                Ok(native) => answer_with(&native, result, &devices, askable),
                 Err(status) => (status, String::new(), None),
             }
         },
