@@ -439,6 +439,21 @@ HELPER cl_command_queue out_of_order_queue(void)
     return queue_with(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
 }
 
+#ifdef CL_VERSION_2_0
+HELPER void needs_svm(void)
+{
+    cl_ulong capabilities = 0;
+    cl_uint devices = 0;
+    OK(clGetContextInfo(context, CL_CONTEXT_NUM_DEVICES, sizeof devices, &devices, NULL));
+    if (devices > 1)
+        skip("the context may be one of several nodes");
+    if (clGetDeviceInfo(device, CL_DEVICE_SVM_CAPABILITIES, sizeof capabilities, &capabilities,
+                        NULL) != CL_SUCCESS ||
+        (capabilities & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER) == 0)
+        skip("the device has no coarse-grain shared virtual memory");
+}
+#endif
+
 /* ---- cases ---- */
 
 struct cltest_case {

@@ -65,16 +65,8 @@ CASE(migrate_many_out_of_order)
 
 CASE(migrate_much_shared_memory)
 {
-    cl_ulong capabilities = 0;
-    cl_uint devices = 0;
+    needs_svm();
     cl_mem buffer = counting_buffer(16, 5);
-    OK(clGetContextInfo(context, CL_CONTEXT_NUM_DEVICES, sizeof devices, &devices, NULL));
-    if (devices > 1)
-        skip("the context may be one of several nodes");
-    if (clGetDeviceInfo(device, CL_DEVICE_SVM_CAPABILITIES, sizeof capabilities, &capabilities,
-                        NULL) != CL_SUCCESS ||
-        (capabilities & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER) == 0)
-        skip("the device has no coarse-grain shared virtual memory");
     void *memory = clSVMAlloc(context, CL_MEM_READ_WRITE, 4096, 0);
     CHECK(memory != NULL);
     const void **all = filled(memory);

@@ -27,19 +27,6 @@ static const char *const LISTS =
     "    }\n"
     "}\n";
 
-static void needs_svm(void)
-{
-    cl_ulong capabilities = 0;
-    cl_uint devices = 0;
-    OK(clGetContextInfo(context, CL_CONTEXT_NUM_DEVICES, sizeof devices, &devices, NULL));
-    if (devices > 1)
-        skip("the context may be one of several nodes");
-    if (clGetDeviceInfo(device, CL_DEVICE_SVM_CAPABILITIES, sizeof capabilities, &capabilities,
-                        NULL) != CL_SUCCESS ||
-        (capabilities & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER) == 0)
-        skip("the device has no coarse-grain shared virtual memory");
-}
-
 static void *allocate(size_t size)
 {
     void *at = clSVMAlloc(context, CL_MEM_READ_WRITE, size, 0);
