@@ -103,11 +103,10 @@ pub(super) fn for_queue<const N: usize>(
 /// sub-buffer object is created is not aligned to CL_DEVICE_MEM_BASE_ADDR_ALIGN value for device
 /// associated with queue."
 fn check_alignment(queue: &Queue, buffer: &Buffer) -> ClResult {
-    let alignment = queue.device().sub_buffer_alignment();
-    require(
-        buffer.origin().is_multiple_of(alignment),
-        CL_MISALIGNED_SUB_BUFFER_OFFSET,
-    )
+    // Nothing is looked up for a buffer that is no part of another.
+    let origin = buffer.origin();
+    let aligned = origin == 0 || origin.is_multiple_of(queue.device().sub_buffer_alignment());
+    require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)
 }
 
 /// Bytes of the application's, as a region counted from `base`.
