@@ -1,9 +1,10 @@
 //! `bench manager-scale`: the real device manager with simulated nodes and clients, over real gRPC connections.
 //!
-//! 1. All nodes join ([`cluster`]), each over a connection of its own, and all clients connect ([`clients`]), in batches.
-//! 2. Each client asks once for a device that is free, at a given rate, holds the lease and gives it back. The loop is
-//!    open: a request's time counts from when it was to be sent, whoever was late.
-//! 3. All clients ask again and keep what they get, until every device is leased and the rest waits in the queue.
+//! 1. All nodes join ([`cluster`]), each over a connection of its own.
+//! 2. Each client ([`clients`]) dials, asks once for a device that is free, at a given rate, holds the lease, gives it
+//!    back and hangs up. The loop is open: a request's time counts from when it was to be sent, whoever was late.
+//! 3. All clients dial and ask again, in batches, and keep what they get, until every device is leased and the rest
+//!    waits in the queue.
 //! 4. The manager is killed, and started again over what it has written.
 //!
 //! Nodes and clients are this one process, on one thread, so that the manager has the other cores; what both use of
@@ -44,9 +45,10 @@ pub(crate) struct Options {
     /// Clients
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
-    /// Connections that the clients share; each has its own if not said
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    connections: Option<u32>,
+    /// Clients that are connected at a time, each over a connection of its own; from the number of clients on, all dial
+    /// first and stay
+    #[arg(long, default_value_t = 2500, value_parser = clap::value_parser!(u32).range(1..))]
+    connections: u32,
     /// Requests a second
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
@@ -62,15 +64,23 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn connections(&self) -> u32 {
-        self.connections.unwrap_or(self.clients).min(self.clients)
+    fn all_stay(&self) -> bool {
+        self.connections >= self.clients
+    }
+
+    /// Clients that are connected at a time, as far as they do not stay: at the rate, and with all devices leased.
+    fn at_a_time(&self) -> u64 {
+        let ahead = AHEAD.as_millis() as u64;
+        let at_the_rate = u64::from(self.rate) * (self.hold + ahead) / 1000;
+        let waiting = self.clients.saturating_sub(self.units());
+        at_the_rate.max(u64::from(waiting) + u64::from(self.batch))
     }
 
     fn units(&self) -> u32 {
         self.nodes.saturating_mul(self.devices)
     }
 
-    /// Whether devices are always free in the second part, and descriptors suffice.
+    /// Whether devices are always free in the second part, and connections and descriptors suffice.
     fn check(&self) -> Result<(), Error> {
         let most = (u64::from(self.rate) * self.hold / 1000).min(self.clients.into());
         if most * 2 > u64::from(self.units()) {
@@ -80,7 +90,12 @@ impl Options {
             );
             return Err(text.into());
         }
-        let needed = u64::from(self.nodes + self.connections()) + 256;
+        if !self.all_stay() && self.at_a_time() > self.connections.into() {
+            let text = format!("{} connections are needed at a time", self.at_a_time());
+            return Err(text.into());
+        }
+        let connections = self.connections.min(self.clients);
+        let needed = u64::from(self.nodes + connections) + 256;
         let limit = getrlimit(Resource::Nofile);
         if limit.maximum.is_some_and(|maximum| maximum < needed) {
             return Err(format!("{needed} open files are needed: see ulimit -Hn").into());
@@ -136,10 +151,7 @@ async fn measure(options: &Options) -> Result<Report, Error> {
     report.with_nodes = process::resident(manager.id());
 
     said("clients connect");
-    let begun = Instant::now();
     let mut clients = Clients::connect(options, manager.address()).await?;
-    report.connected = begun.elapsed().as_secs_f64();
-    report.with_clients = process::resident(manager.id());
 
     said("requests at a rate");
     let (begun, before) = (Instant::now(), cpu(&manager));
@@ -149,6 +161,7 @@ async fn measure(options: &Options) -> Result<Report, Error> {
     report.lease = Times::of(&timed.leases);
     report.release = Times::of(&timed.releases);
     report.late = Times::of(&timed.late);
+    report.at_the_rate = process::peak(manager.id());
     clients.see_no_lease().await?;
 
     said("all devices are leased");
@@ -205,5 +218,7 @@ async fn restart(
     })
 }
 
+/// So long before its request a client dials.
+const AHEAD: Duration = Duration::from_millis(200);
 /// Longer nothing is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);

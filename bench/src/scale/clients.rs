@@ -1,6 +1,8 @@
-//! Simulated clients: each over a connection of its own, unless they are told to share some, under one of a thousand users' names.
+//! Simulated clients, each over a connection of its own, under one of a thousand users' names.
 //!
-//! Invariant: a request that is refused, or a call that fails, ends the run.
+//! So many are connected at a time, as programs that come and go are: a client dials shortly before its request and
+//! hangs up when it has given its device back, or keeps it without renewing. If all may be connected they dial first and stay. Invariant:
+//! a request that is refused, or a call that fails, ends the run.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -11,13 +13,13 @@ use causeway_proto::manager::{
     ListLeasesRequest, ListQueueRequest, Progress, ReleaseLease, RequestDevices, progress,
 };
 use causeway_proto::version::WireVersion;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Streaming};
 
-use super::{Error, Options, PATIENCE};
+use super::{AHEAD, Error, Options, PATIENCE};
 
 /// Whom clients belong to.
 const USERS: u32 = 1000;
@@ -32,15 +34,27 @@ const LIST: usize = 64 << 20;
 
 /// All clients.
 pub(super) struct Clients {
+    manager: String,
     all: Vec<Client>,
+    /// For those who are connected at a time.
+    places: Arc<Semaphore>,
     /// Those who wait go on listening.
     waiting: JoinSet<()>,
 }
 
 #[derive(Clone)]
 struct Client {
+    manager: String,
+    user: String,
+    /// Of one who stays.
+    channel: Option<Channel>,
+}
+
+/// A client that is connected.
+struct Connected {
     user: String,
     leases: LeasesClient<Channel>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// Seconds of each request.
@@ -62,33 +76,30 @@ pub(super) struct Filled {
 }
 
 impl Clients {
-    /// All connections are made, so many at a time.
+    /// Those who are to stay dial, so many at a time.
     pub(super) async fn connect(options: &Options, manager: &str) -> Result<Clients, Error> {
         let batch = Arc::new(Semaphore::new(options.batch as usize));
-        let mut connecting = JoinSet::new();
-        for number in 0..options.connections() {
-            let permit = Arc::clone(&batch).acquire_owned().await?;
-            let manager = manager.to_owned();
-            connecting.spawn(async move {
-                let client = Client::connect(&manager, number).await;
-                drop(permit);
-                client
+        let mut dialling = JoinSet::new();
+        for number in 0..options.clients {
+            let batch = Arc::clone(&batch);
+            let mut client = Client::new(manager, number);
+            let stays = options.all_stay();
+            dialling.spawn(async move {
+                if stays {
+                    let _permit = batch.acquire_owned().await?;
+                    client.channel = Some(client.dial().await?);
+                }
+                Ok::<_, Error>(client)
             });
         }
         let mut all = Vec::with_capacity(options.clients as usize);
-        while let Some(client) = connecting.join_next().await {
+        while let Some(client) = dialling.join_next().await {
             all.push(client??);
         }
-        for number in options.connections()..options.clients {
-            let first = &all[(number % options.connections()) as usize];
-            let leases = first.leases.clone();
-            all.push(Client {
-                user: user(number),
-                leases,
-            });
-        }
         Ok(Clients {
+            manager: manager.to_owned(),
             all,
+            places: Arc::new(Semaphore::new(options.connections as usize)),
             waiting: JoinSet::new(),
         })
     }
@@ -97,27 +108,28 @@ impl Clients {
     pub(super) async fn at_a_rate(&mut self, options: &Options) -> Result<Timed, Error> {
         let gap = Duration::from_secs(1) / options.rate;
         let hold = Duration::from_millis(options.hold);
-        let mut timed = Timed::default();
         let mut asked = JoinSet::new();
-        let mut due = Instant::now() + gap;
+        let mut due = Instant::now() + AHEAD;
         for client in &self.all {
-            sleep_until(due).await;
-            timed.late.push(due.elapsed().as_secs_f64());
-            asked.spawn(client.clone().once(due, hold));
             due += gap;
+            sleep_until(due - AHEAD).await;
+            let (client, places) = (client.clone(), Arc::clone(&self.places));
+            asked.spawn(async move { client.connected(&places).await?.once(due, hold).await });
         }
+        let mut timed = Timed::default();
         while let Some(times) = asked.join_next().await {
-            let (lease, release) = times??;
-            timed.leases.push(lease.as_secs_f64());
-            timed.releases.push(release.as_secs_f64());
+            let [late, lease, release] = times??.map(|time| time.as_secs_f64());
+            timed.late.push(late);
+            timed.leases.push(lease);
+            timed.releases.push(release);
         }
         Ok(timed)
     }
 
     /// Waits until the manager has none any more.
-    pub(super) async fn see_no_lease(&mut self) -> Result<(), Error> {
+    pub(super) async fn see_no_lease(&self) -> Result<(), Error> {
         let begun = Instant::now();
-        while self.all[0].known().await? != Filled::default() {
+        while known(&self.manager).await? != Filled::default() {
             if begun.elapsed() > PATIENCE {
                 return Err("leases that were given back do not end".into());
             }
@@ -132,27 +144,31 @@ impl Clients {
         let mut asked = JoinSet::new();
         for client in &self.all {
             let permit = Arc::clone(&batch).acquire_owned().await?;
-            let mut client = client.clone();
+            let (client, places) = (client.clone(), Arc::clone(&self.places));
             asked.spawn(async move {
-                let answer = client.ask(ANY, true).await;
+                let mut client = client.connected(&places).await?;
+                let (step, rest) = client.ask(ANY, true).await?;
                 drop(permit);
-                answer
+                // Who waits stays.
+                let stays = matches!(step, progress::Step::Position(_));
+                Ok::<_, Error>((step, stays.then_some((client, rest))))
             });
         }
         let mut filled = Filled::default();
         while let Some(answer) = asked.join_next().await {
-            let (step, mut rest) = answer??;
-            match step {
-                progress::Step::Granted(_) => filled.leases += 1,
-                progress::Step::Position(_) => {
+            match answer?? {
+                (progress::Step::Granted(_), _) => filled.leases += 1,
+                (progress::Step::Position(_), Some((client, mut rest))) => {
                     filled.waiting += 1;
-                    self.waiting
-                        .spawn(async move { while let Ok(Some(_)) = rest.message().await {} });
+                    self.waiting.spawn(async move {
+                        while let Ok(Some(_)) = rest.message().await {}
+                        drop(client);
+                    });
                 }
-                other => return Err(format!("a request was answered by {other:?}").into()),
+                (other, _) => return Err(format!("a request was answered by {other:?}").into()),
             }
         }
-        let known = self.all[0].known().await?;
+        let known = known(&self.manager).await?;
         if known != filled {
             return Err(format!("clients were told {filled:?}; the lists say {known:?}").into());
         }
@@ -162,7 +178,9 @@ impl Clients {
 
 /// What a manager knows.
 pub(super) async fn known(manager: &str) -> Result<Filled, Error> {
-    Client::connect(manager, 0).await?.known().await
+    let places = Semaphore::new(1);
+    let client = Client::new(manager, 0);
+    client.connected(&Arc::new(places)).await?.known().await
 }
 
 fn user(number: u32) -> String {
@@ -170,15 +188,37 @@ fn user(number: u32) -> String {
 }
 
 impl Client {
-    async fn connect(manager: &str, number: u32) -> Result<Client, Error> {
-        let endpoint = Endpoint::from_shared(format!("http://{manager}"))?;
-        let channel = timeout(PATIENCE, endpoint.connect()).await??;
-        Ok(Client {
+    fn new(manager: &str, number: u32) -> Client {
+        Client {
+            manager: manager.to_owned(),
             user: user(number),
-            leases: LeasesClient::new(channel).max_decoding_message_size(LIST),
-        })
+            channel: None,
+        }
     }
 
+    async fn dial(&self) -> Result<Channel, Error> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.manager))?;
+        Ok(timeout(PATIENCE, endpoint.connect()).await??)
+    }
+
+    /// Who stays is connected already; another takes a place for as long as he is.
+    async fn connected(self, places: &Arc<Semaphore>) -> Result<Connected, Error> {
+        let (channel, place) = match &self.channel {
+            Some(channel) => (channel.clone(), None),
+            None => {
+                let place = Arc::clone(places).acquire_owned().await?;
+                (self.dial().await?, Some(place))
+            }
+        };
+        Ok(Connected {
+            user: self.user,
+            leases: LeasesClient::new(channel).max_decoding_message_size(LIST),
+            _place: place,
+        })
+    }
+}
+
+impl Connected {
     fn call<T>(&self, message: T) -> Result<Request<T>, Error> {
         let mut request = Request::new(message);
         let metadata = request.metadata_mut();
@@ -204,8 +244,10 @@ impl Client {
         Ok((step.ok_or("a request was not answered")?, progress))
     }
 
-    /// From when it was due to the lease, and how long the release took.
-    async fn once(mut self, due: Instant, hold: Duration) -> Result<(Duration, Duration), Error> {
+    /// How late it was sent, from when it was due to the lease, and how long the release took.
+    async fn once(mut self, due: Instant, hold: Duration) -> Result<[Duration; 3], Error> {
+        sleep_until(due).await;
+        let late = due.elapsed();
         let (step, _) = self.ask(REQUEST, false).await?;
         let lease = due.elapsed();
         let progress::Step::Granted(granted) = step else {
@@ -216,7 +258,7 @@ impl Client {
         let lease_id = granted.lease_id;
         let release = self.call(ReleaseLease { lease_id })?;
         self.leases.release(release).await?;
-        Ok((lease, begun.elapsed()))
+        Ok([late, lease, begun.elapsed()])
     }
 
     async fn known(&mut self) -> Result<Filled, Error> {

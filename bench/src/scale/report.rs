@@ -88,8 +88,6 @@ pub(super) struct Report {
     disk: Times,
     /// Seconds for all nodes to join, one batch after the other.
     pub(super) joined: f64,
-    /// Seconds for all clients to connect.
-    pub(super) connected: f64,
     /// Of the requests at a rate.
     pub(super) seconds: f64,
     pub(super) cpu: Cpu,
@@ -100,10 +98,10 @@ pub(super) struct Report {
     fill_cpu: Cpu,
     leases: usize,
     waiting: usize,
-    /// The manager's memory, bytes: with nodes, with clients, with all leases, at the peak, after the restart and
-    /// with its nodes.
+    /// The manager's memory, bytes: with nodes, the most at the rate, with all leases, at the peak, after the restart
+    /// and with its nodes.
     pub(super) with_nodes: u64,
-    pub(super) with_clients: u64,
+    pub(super) at_the_rate: u64,
     pub(super) full: u64,
     pub(super) peak: u64,
     pub(super) restarted: u64,
@@ -116,13 +114,12 @@ impl Report {
             nodes: options.nodes,
             devices: options.devices,
             clients: options.clients,
-            connections: options.connections(),
+            connections: options.connections.min(options.clients),
             rate: options.rate,
             hold_ms: options.hold,
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             disk,
             joined: 0.0,
-            connected: 0.0,
             seconds: 0.0,
             cpu: Cpu::default(),
             lease: Times::default(),
@@ -133,7 +130,7 @@ impl Report {
             leases: 0,
             waiting: 0,
             with_nodes: 0,
-            with_clients: 0,
+            at_the_rate: 0,
             full: 0,
             peak: 0,
             restarted: 0,
@@ -186,7 +183,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} nodes of {} devices, {} clients over {} connections, {} requests a second held for {} ms each; {} cores",
+            "{} nodes of {} devices, {} clients, at most {} connected at a time, {} requests a second held for {} ms each; {} cores",
             self.nodes,
             self.devices,
             self.clients,
@@ -198,10 +195,9 @@ impl fmt::Display for Report {
         let share = |cpu: f64| cpu / self.seconds.max(1e-9) * 100.0;
         writeln!(
             f,
-            "nodes joined in {}, clients connected in {}; at the rate the manager used {:.2} s of processor ({:.0} % of \
-             a core), nodes and clients {:.2} s ({:.0} %)",
+            "nodes joined in {}; at the rate the manager used {:.2} s of processor ({:.0} % of a core), nodes and clients \
+             {:.2} s ({:.0} %)",
             seconds(self.joined),
-            seconds(self.connected),
             self.cpu.manager,
             share(self.cpu.manager),
             self.cpu.load,
@@ -220,9 +216,9 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "memory: {} with the nodes, {} with the clients, {} with all leases, {} after the restart",
+            "memory: {} with the nodes, {} at most at the rate, {} with all leases, {} after the restart",
             mebibytes(self.with_nodes),
-            mebibytes(self.with_clients),
+            mebibytes(self.at_the_rate),
             mebibytes(self.full),
             mebibytes(self.restarted),
         )?;
