@@ -1,4 +1,4 @@
-# package: python3-simtk
+# package: python3-simtk libopenmm-plugins
 # kind: molecular dynamics: fifty steps of argon, energies and a position
 import openmm as mm
 

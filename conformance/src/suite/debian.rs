@@ -1,7 +1,7 @@
 //! Programs of Debian's archive, each driven by a script of `programs/debian`: what they print, natively and through
 //! Causeway.
 //!
-//! A script names its package and its kind in its head. Invariant: a program that launched no kernel through Causeway
+//! A script names its packages and its kind in its head. Invariant: a program that launched no kernel through Causeway
 //! has proven nothing, and fails.
 
 use std::fs;
@@ -18,6 +18,8 @@ use crate::{SetupError, io_error};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/debian");
 const LIMIT: Duration = Duration::from_secs(300);
+/// Where the two sides differ, the native one has so many more runs.
+const AGAIN: usize = 3;
 /// Debian's, which has Debian's modules, whichever else there is.
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -97,8 +99,11 @@ fn compare(sides: &Sides, script: &Path) -> Result<Verdict, SetupError> {
             causeway.exit
         )));
     }
-    if let Some(difference) = first_difference(&native.stdout, &causeway.stdout) {
-        return Ok(Verdict::Failed(difference));
+    let difference = first_difference(&native.stdout, &causeway.stdout);
+    if let Some(difference) = &difference
+        && !is_native_answer(&causeway, || run(Side::Native, None))?
+    {
+        return Ok(Verdict::Failed(difference.clone()));
     }
     let launches = calls(&causeway.stderr)
         .filter(|(function, code)| function == "clEnqueueNDRangeKernel" && code == "CL_SUCCESS")
@@ -108,17 +113,38 @@ fn compare(sides: &Sides, script: &Path) -> Result<Verdict, SetupError> {
             Verdict::Failed("it launched no kernel through Causeway".to_owned())
         }
         _ => Verdict::Noted(format!(
-            "{launches} kernels; {:.1} s natively, {:.1} s through Causeway",
+            "{launches} kernels; {:.1} s natively, {:.1} s through Causeway{}",
             native.took.as_secs_f64(),
-            causeway.took.as_secs_f64()
+            causeway.took.as_secs_f64(),
+            match difference {
+                Some(_) => "; natively not always the same",
+                None => "",
+            }
         )),
     })
 }
 
-fn is_installed(package: &str) -> bool {
-    let asked = Command::new("dpkg-query")
-        .args(["--show", "--showformat", "${db:Status-Status}", package])
-        .stderr(Stdio::null())
-        .output();
-    asked.is_ok_and(|asked| asked.stdout == b"installed")
+/// Whether the program prints this natively too, if not each time: pyFAI's sum was another one in 2 of 60 native runs
+/// on busy cores.
+fn is_native_answer(
+    causeway: &Finished,
+    native: impl Fn() -> Result<Finished, SetupError>,
+) -> Result<bool, SetupError> {
+    for _ in 0..AGAIN {
+        if native()?.stdout == causeway.stdout {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether all of these are.
+fn is_installed(packages: &str) -> bool {
+    packages.split_whitespace().all(|package| {
+        let asked = Command::new("dpkg-query")
+            .args(["--show", "--showformat", "${db:Status-Status}", package])
+            .stderr(Stdio::null())
+            .output();
+        asked.is_ok_and(|asked| asked.stdout == b"installed")
+    })
 }
