@@ -48,8 +48,9 @@ mod turn;
 mod wait;
 
 pub use bulk::EagerGrant;
-pub use bulk::memory::{HostRegion, Rows};
+pub use bulk::memory::HostRegion;
 pub use bulk::relay::relayed_bytes;
+pub use bulk::rows::Rows;
 pub use causeway_proto::status::WireError;
 pub use discover::{Discovered, LIMIT as ENUMERATION_LIMIT, Reply, Target, ask, ask_any, discover};
 pub use encode::EncodeCommand;
