@@ -67,3 +67,6 @@ pub const DAEMON_PORT: u16 = 7079;
 /// Set in the environment of a daemon's processes: the client library then reports no platform, so
 /// that a daemon never forwards to itself.
 pub const RECURSION_GUARD: &str = "CAUSEWAY_INSIDE_DAEMON";
+
+/// `CL_DEVICE_VENDOR_ID` of NVIDIA, its PCI vendor number: both ends know what its driver does otherwise than it says.
+pub const VENDOR_NVIDIA: u64 = 0x10DE;

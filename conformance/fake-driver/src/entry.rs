@@ -302,6 +302,7 @@ mod bodies {
     pub(super) use crate::device::api::*;
     pub(super) use crate::event::api::*;
     pub(super) use crate::image::api::*;
+    pub(super) use crate::image_commands::api::*;
     pub(super) use crate::kernel::api::*;
     pub(super) use crate::launch::api::*;
     pub(super) use crate::map::api::*;

@@ -97,6 +97,7 @@ mod error;
 mod event;
 mod il;
 mod image;
+mod image_commands;
 mod info;
 mod kernel;
 mod kernel_info;

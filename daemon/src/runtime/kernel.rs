@@ -22,6 +22,7 @@ use super::sampler::Sampler;
 #[derive(Debug)]
 pub struct Kernel {
     pub(super) raw: cl_kernel,
+    askable: bool,
 }
 
 // SAFETY: a kernel may move between threads; the one call that must not run twice at once takes it
@@ -80,8 +81,15 @@ impl Shape {
 impl Kernel {
     /// # Safety
     /// `raw` is a kernel that the driver just gave us.
-    pub(super) unsafe fn adopt(raw: cl_kernel) -> Kernel {
-        Kernel { raw }
+    pub(super) unsafe fn adopt(raw: cl_kernel, askable: bool) -> Kernel {
+        Kernel { raw, askable }
+    }
+
+    /// Whether the driver may be asked about its arguments, by queries or by trial; see
+    /// [`Program::forbid_asking`](super::program::Program::forbid_asking).
+    #[must_use]
+    pub fn is_askable(&self) -> bool {
+        self.askable
     }
 
     /// Sets an argument passed by value.

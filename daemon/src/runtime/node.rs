@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
+use causeway_proto::VENDOR_NVIDIA;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::status::Status;
 use opencl_sys::{
@@ -29,9 +30,6 @@ pub const STAGING: &str = "CAUSEWAYD_STAGING";
 /// Set to anything, the ends of all devices' commands are found by looking, as NVIDIA's are. For tests
 /// and diagnosis.
 pub const WATCHING: &str = "CAUSEWAYD_WATCHING";
-
-/// `CL_DEVICE_VENDOR_ID` of NVIDIA, its PCI vendor number.
-const NVIDIA: u64 = 0x10DE;
 
 /// Every platform of the node and its root devices.
 #[derive(Debug, Default)]
@@ -248,7 +246,7 @@ impl Device {
         let number = |name| device.info(name).ok().and_then(|v| info::number(&v));
         let cpu = number(CL_DEVICE_TYPE).is_some_and(|t| t & CL_DEVICE_TYPE_CPU != 0);
         let unified = number(CL_DEVICE_HOST_UNIFIED_MEMORY) == Some(1);
-        let nvidia = number(CL_DEVICE_VENDOR_ID) == Some(NVIDIA);
+        let nvidia = number(CL_DEVICE_VENDOR_ID) == Some(VENDOR_NVIDIA);
         let on_device = number(CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES);
         let version = device
             .info(CL_DEVICE_VERSION)

@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_proto::status::Status;
 use opencl_sys::{
@@ -24,6 +25,8 @@ const INVALID_VALUE: Status = Status(-30);
 #[derive(Debug)]
 pub struct Program {
     raw: cl_program,
+    // Whether its kernels may be asked about their arguments.
+    askable: AtomicBool,
 }
 
 // SAFETY: OpenCL programs may be used from any thread.
@@ -47,7 +50,21 @@ pub struct BuildState {
 impl Program {
     fn adopt(raw: cl_program, status: i32) -> Result<Program, Status> {
         check(status)?;
-        Ok(Program { raw })
+        Ok(Program {
+            raw,
+            askable: AtomicBool::new(true),
+        })
+    }
+
+    /// Its argument info was taken back, by a compilation without: until the next compilation or build no kernel of it,
+    /// nor of what is linked from it, is to be asked about its arguments, nor tried with any. NVIDIA's driver answers with
+    /// anything then, and damages its memory.
+    pub fn forbid_asking(&self) {
+        self.askable.store(false, Ordering::Relaxed);
+    }
+
+    fn is_askable(&self) -> bool {
+        self.askable.load(Ordering::Relaxed)
     }
 
     /// `clCreateProgramWithSource`, one string.
@@ -168,6 +185,7 @@ impl Program {
     /// What the driver says.
     pub fn build(&self, devices: &[Device], options: Option<&CStr>) -> Result<(), Status> {
         let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
+        self.askable.store(true, Ordering::Relaxed);
         let (count, ids) = list(&ids)?;
         // SAFETY: the list is as long as said (null when empty); no callback, so the call blocks.
         check(unsafe {
@@ -195,6 +213,7 @@ impl Program {
         let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
         let names: Vec<_> = headers.iter().map(|(name, _)| name.as_ptr()).collect();
         let programs: Vec<_> = headers.iter().map(|(_, program)| program.raw).collect();
+        self.askable.store(true, Ordering::Relaxed);
         let (count, ids) = list(&ids)?;
         let (headers, programs) = list(&programs)?;
         let names = if names.is_empty() {
@@ -226,6 +245,7 @@ impl Program {
         inputs: &[&Program],
     ) -> (Option<Program>, Result<(), Status>) {
         let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
+        let askable = inputs.iter().all(|p| p.is_askable());
         let inputs: Vec<_> = inputs.iter().map(|p| p.raw).collect();
         let mut linked = null_mut();
         let mut call = || -> Result<(), Status> {
@@ -249,12 +269,11 @@ impl Program {
             check(status)
         };
         let status = call();
-        (
-            (!linked.is_null())
-                .then_some(Program { raw: linked })
-                .filter(|p| !p.raw.is_null()),
-            status,
-        )
+        let linked = (!linked.is_null()).then(|| Program {
+            raw: linked,
+            askable: AtomicBool::new(askable),
+        });
+        (linked, status)
     }
 
     /// How the last build went on `device`.
@@ -361,7 +380,7 @@ impl Program {
         let raw = unsafe { cl!(clCreateKernel(self.raw, name.as_ptr(), &raw mut status)) };
         check(status)?;
         // SAFETY: the driver just gave it.
-        Ok(unsafe { Kernel::adopt(raw) })
+        Ok(unsafe { Kernel::adopt(raw, self.is_askable()) })
     }
 
     /// `clCreateKernelsInProgram`.
@@ -392,10 +411,11 @@ impl Program {
                 null_mut()
             ))
         })?;
+        let askable = self.is_askable();
         // SAFETY: the driver just gave them.
         Ok(raw
             .into_iter()
-            .map(|raw| unsafe { Kernel::adopt(raw) })
+            .map(|raw| unsafe { Kernel::adopt(raw, askable) })
             .collect())
     }
 

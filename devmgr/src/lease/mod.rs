@@ -30,6 +30,7 @@ mod serving;
 mod simulation;
 pub mod time;
 mod view;
+mod waiting;
 
 pub use action::{Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step};
 pub use change::{Change, Rows};

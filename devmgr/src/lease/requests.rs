@@ -2,28 +2,16 @@
 //!
 //! Invariant: who names a lease that is not his learns nothing, not even that it exists.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use causeway_proto::request::DeviceRequest;
-
 use super::action::{Action, EndReason, Outcome, Refusal, Refused};
-use super::alarm::Alarm;
-use super::change::{Change, WaitingRow};
+use super::change::Change;
 use super::event::NewRequest;
-use super::holding::{Demand, PartState, Phase, Queued, Waiting};
+use super::holding::{Demand, PartState, Phase};
 use super::id::LeaseId;
-use super::lack::Lack;
-use super::manager::{HeldBack, Manager, Standing};
+use super::manager::{Manager, Standing};
 use crate::inventory::{Level, NodeId, Unfit, Unit};
 use crate::policy::UserName;
-use crate::policy::queue::Place;
-
-/// Of so many of those who wait is told what they lack, from the first on.
-const LACKS: usize = 1000;
-/// So many of a user's may wait that name single devices: each takes a look at all devices, again and again, where
-/// others are held against their few classes.
-const NAMING: usize = 16;
 
 impl Manager {
     pub(super) fn request(&mut self, new: NewRequest) {
@@ -125,39 +113,6 @@ impl Manager {
         Ok(self.position(place))
     }
 
-    /// Whether the queue, and what of it is the user's, is short enough for one more.
-    fn check_queue(&self, demand: &Demand) -> Result<(), Refusal> {
-        if self.queue.len() >= self.policy.longest_queue as usize {
-            return Err(Refusal::QueueFull);
-        }
-        let own = self.queue.count_of(&demand.party.user);
-        if own >= self.policy.longest_queue_per_user as usize {
-            return Err(Refusal::QueueFullOfOwn);
-        }
-        let is_like = |of: &Waiting| {
-            of.demand.party.user == demand.party.user && of.demand.devices.names_devices()
-        };
-        if demand.devices.names_devices()
-            && self
-                .queue
-                .iter()
-                .filter(|(_, of)| is_like(of))
-                .take(NAMING)
-                .count()
-                >= NAMING
-        {
-            return Err(Refusal::QueueFullOfOwn);
-        }
-        Ok(())
-    }
-
-    /// A request that does not wait is refused a little later.
-    fn hold_back(&mut self, place: Place, why: Refusal) {
-        let until = self.now.after(self.policy.timing.hand_over);
-        self.held_back.insert(place, HeldBack { until, why });
-        self.arm_waiting(place);
-    }
-
     /// Whether what a demand is refused for is just being given back: its user ran another program right before, say.
     pub(super) fn is_coming_back(&mut self, demand: &Demand, why: Refusal) -> bool {
         let mut units = Vec::new();
@@ -188,82 +143,6 @@ impl Manager {
         }
     }
 
-    fn queued(&self, place: Place) -> Queued {
-        Queued {
-            place,
-            since: self.wall(),
-            overdue: self.now.after(self.policy.timing.patience),
-            away: None,
-            stored: false,
-        }
-    }
-
-    /// A request that would wait and got an offer at once has a place to go back to.
-    fn keep_place(&mut self, demand: &Arc<Demand>) {
-        let place = self.queue.new_place();
-        let queued = self.queued(place);
-        if let Some(Standing::Granted(epoch)) = self.leases.get(&demand.lease)
-            && let Some(holding) = self.grants.get_mut(epoch)
-        {
-            holding.queued = Some(queued);
-        }
-    }
-
-    /// Puts a request at its place, durably if it asked to wait.
-    pub(super) fn enqueue(&mut self, demand: &Arc<Demand>, queued: Queued) {
-        if demand.wait && !queued.stored {
-            self.store(Change::PutWaiting(WaitingRow {
-                lease: demand.lease,
-                place: queued.place,
-                user: demand.party.user.clone(),
-                groups: demand.party.groups.clone(),
-                devices: demand.devices.clone(),
-                class: demand.class,
-                limit: demand.limit,
-                reserve: demand.reserve,
-                since: queued.since,
-            }));
-        }
-        let (place, user) = (queued.place, demand.party.user.clone());
-        let waiting = Waiting {
-            demand: demand.clone(),
-            since: queued.since,
-            overdue: queued.overdue,
-            away: queued.away,
-            stored: demand.wait,
-            told: (0, None),
-        };
-        self.leases.insert(demand.lease, Standing::Waiting(place));
-        self.queue.insert(place, user, waiting);
-        self.show(place);
-        self.arm_waiting(place);
-    }
-
-    /// A request stands for its user while its client is there and there is hope for it.
-    pub(super) fn show(&mut self, place: Place) {
-        let Some(waiting) = self.queue.get(place) else {
-            return;
-        };
-        let present = waiting.away.is_none() && !self.hopeless.contains_key(&place);
-        let user = waiting.demand.party.user.clone();
-        self.queue.set_present(place, present);
-        self.refresh(&user);
-    }
-
-    /// A request whose offer came to nothing is where it was before.
-    pub(super) fn requeue(&mut self, demand: &Arc<Demand>, queued: Queued) {
-        if demand.wait || self.settling {
-            let place = queued.place;
-            self.enqueue(demand, queued);
-            if !demand.wait {
-                self.hold_back(place, Refusal::NothingFree);
-            }
-            self.chance = true;
-        } else {
-            self.again.push(demand.clone());
-        }
-    }
-
     /// Requests that do not wait and whose offer came to nothing: another offer, or a refusal.
     pub(super) fn offer_again(&mut self) {
         for demand in std::mem::take(&mut self.again) {
@@ -274,79 +153,6 @@ impl Manager {
                     self.tell(demand.lease, Outcome::Refused(refused));
                 }
             }
-        }
-    }
-
-    /// Takes a request out of the queue, and its alarm.
-    pub(super) fn dequeue(&mut self, place: Place) -> Option<Waiting> {
-        let waiting = self.queue.remove(place)?;
-        self.alarms.set(Alarm::Waiting(place), None);
-        self.held_back.remove(&place);
-        self.unjudged.remove(&place);
-        self.from_before.remove(&place);
-        self.hopeless.remove(&place);
-        self.refresh(&waiting.demand.party.user);
-        if self.aside.as_ref().is_some_and(|of| of.place == place) {
-            self.drop_aside();
-        }
-        Some(waiting)
-    }
-
-    pub(super) fn arm_waiting(&mut self, place: Place) {
-        let Some(waiting) = self.queue.get(place) else {
-            return;
-        };
-        let overdue = (waiting.overdue > self.now).then_some(waiting.overdue);
-        let held_back = self.held_back.get(&place).map(|of| of.until);
-        let held_back = held_back.filter(|until| *until > self.now);
-        let due = waiting.away.or(held_back).or(overdue);
-        let hopeless = self.hopeless.get(&place).copied();
-        let due = due.into_iter().chain(hopeless).min();
-        self.alarms.set(Alarm::Waiting(place), due);
-    }
-
-    pub(super) fn waiting_due(&mut self, place: Place) {
-        let away = self.queue.get(place).and_then(|of| of.away);
-        if away.is_some_and(|until| until <= self.now) {
-            self.give_up(place, EndReason::Expired);
-            return;
-        }
-        let hopeless = self.hopeless.get(&place);
-        if hopeless.is_some_and(|until| *until <= self.now) {
-            self.refuse(place, Refusal::NothingFits);
-            return;
-        }
-        self.chance = true;
-        self.arm_waiting(place);
-    }
-
-    /// A request waits no longer, and gets nothing.
-    fn give_up(&mut self, place: Place, reason: EndReason) {
-        let Some(waiting) = self.dequeue(place) else {
-            return;
-        };
-        let demand = waiting.demand;
-        self.leases.remove(&demand.lease);
-        if waiting.stored {
-            self.store(Change::DeleteWaiting(demand.lease));
-        }
-        self.act(Action::Ended {
-            lease: demand.lease,
-            user: demand.party.user.clone(),
-            reason,
-        });
-        self.chance = true;
-    }
-
-    /// Refuses a request in the queue.
-    pub(super) fn refuse(&mut self, place: Place, refusal: Refusal) {
-        if let Some(waiting) = self.dequeue(place) {
-            self.leases.remove(&waiting.demand.lease);
-            if waiting.stored {
-                self.store(Change::DeleteWaiting(waiting.demand.lease));
-            }
-            let refused = self.explained(&waiting.demand, refusal);
-            self.tell(waiting.demand.lease, Outcome::Refused(refused));
         }
     }
 
@@ -428,51 +234,6 @@ impl Manager {
             }
             None => Outcome::Unknown,
         }
-    }
-
-    fn position(&mut self, place: Place) -> Outcome {
-        let demand = self.queue.get(place).map(|of| of.demand.clone());
-        Outcome::Waiting {
-            position: self.queue.before(place) as u32 + 1,
-            of: self.queue.len() as u32,
-            lack: demand.and_then(|of| self.lack_of_open(&of.devices)),
-        }
-    }
-
-    /// Tells those who wait where they are and what they lack, if they do not know.
-    pub(super) fn tell_positions(&mut self) {
-        self.update_totals(true);
-        let lacks = self.lacks();
-        let of = self.queue.len() as u32;
-        let mut told = Vec::new();
-        for (position, (_, waiting)) in (1..).zip(self.queue.iter_mut()) {
-            let lack = lacks.get(&waiting.demand.devices);
-            if (waiting.told.0, waiting.told.1.as_ref()) != (position, lack) {
-                waiting.told = (position, lack.cloned());
-                if waiting.away.is_none() {
-                    told.push((waiting.demand.lease, waiting.told.clone()));
-                }
-            }
-        }
-        for (lease, (position, lack)) in told {
-            self.tell(lease, Outcome::Waiting { position, of, lack });
-        }
-    }
-
-    /// What those who wait lack, by what they ask for.
-    fn lacks(&mut self) -> BTreeMap<DeviceRequest, Lack> {
-        let asked = self.queue.iter().map(|(_, of)| of.demand.clone());
-        let asked: Vec<_> = asked.take(LACKS).collect();
-        let mut looked_at = BTreeSet::new();
-        let mut lacks = BTreeMap::new();
-        for demand in &asked {
-            if looked_at.insert(&demand.devices)
-                && let Some(lack) = self.lack_of_open(&demand.devices)
-            {
-                lacks.insert(demand.devices.clone(), lack);
-            }
-        }
-        lacks
     }
 
     pub(super) fn confirm(&mut self, lease: LeaseId, user: &UserName) {

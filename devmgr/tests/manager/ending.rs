@@ -1,6 +1,6 @@
 //! The ends of a lease: given back, not renewed, revoked, its client or its node lost.
 
-use causeway_proto::manager::{Granted, RequestDevices, RevokeLeaseRequest, progress};
+use causeway_proto::manager::{Granted, RequestDevices, progress};
 
 use super::node::FakeNode;
 use super::process::{Asked, Client, Manager, request};
@@ -78,13 +78,9 @@ async fn an_administrator_revokes() {
     let (mut ann, mut root) = (manager.user("ann").await, manager.user("root").await);
     ann.see_nodes(1).await;
     let (asked, granted) = followed(&mut ann).await;
-    let revoke = RevokeLeaseRequest {
-        lease_id: granted.lease_id.clone(),
-        reason: "the room gets too hot".to_owned(),
-    };
+    let heat = "the room gets too hot";
     let why = "an administrator revoked it: the room gets too hot";
-    let request = root.who.request(revoke.clone());
-    root.admin.revoke_lease(request).await.unwrap();
+    root.revoke_lease(&granted.lease_id, heat).await.unwrap();
     let reason = ended(asked).await;
     assert_eq!(reason, why);
     node.see("the end", |state| state.served.is_empty()).await;
@@ -96,8 +92,8 @@ async fn an_administrator_revokes() {
     let mut bob = manager.user("bob").await;
     let others = bob.renew(&granted.lease_id).await.unwrap_err();
     assert_eq!(others.code(), tonic::Code::NotFound);
-    let request = root.who.request(revoke);
-    let status = root.admin.revoke_lease(request).await.unwrap_err();
+    let again = root.revoke_lease(&granted.lease_id, heat).await;
+    let status = again.unwrap_err();
     assert_eq!(status.code(), tonic::Code::NotFound);
 }
 

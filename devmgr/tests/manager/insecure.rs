@@ -1,10 +1,19 @@
 //! What `--insecure` has opened is repeated to who looks at the cluster: of the manager, and of its nodes.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::node::FakeNode;
 use super::process::Manager;
 use super::tool::running::run;
+
+/// Whether the manager is open to everybody, and how many of its nodes, as `--json` has it.
+fn told(manager: &Manager) -> (Value, Value) {
+    let devices = run(manager, "ann", &["devices", "--json"]).json()[0].clone();
+    (
+        devices["insecure"].clone(),
+        devices["insecure_nodes"].clone(),
+    )
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_and_nodes_that_are_open_to_everybody_are_told_of() {
@@ -12,12 +21,7 @@ async fn a_manager_and_nodes_that_are_open_to_everybody_are_told_of() {
     let mut ann = manager.user("ann").await;
     let _one = FakeNode::start(manager.address, 1, 1);
     ann.see_nodes(1).await;
-    let devices = || run(&manager, "ann", &["devices", "--json"]).json()[0].clone();
-    let told = devices();
-    assert_eq!(
-        (&told["insecure"], &told["insecure_nodes"]),
-        (&json!(true), &json!(0))
-    );
+    assert_eq!(told(&manager), (json!(true), json!(0)));
     let text = run(&manager, "ann", &["devices"]).out;
     assert!(
         text.contains("INSECURE: everyone who can reach the device manager"),
@@ -27,11 +31,7 @@ async fn a_manager_and_nodes_that_are_open_to_everybody_are_told_of() {
 
     let _two = FakeNode::start_insecure(manager.address, 2, 1);
     ann.see_nodes(2).await;
-    let told = devices();
-    assert_eq!(
-        (&told["insecure"], &told["insecure_nodes"]),
-        (&json!(true), &json!(1))
-    );
+    assert_eq!(told(&manager), (json!(true), json!(1)));
     let text = run(&manager, "ann", &["devices"]).out;
     assert!(
         text.contains("INSECURE: everyone who can reach one of its nodes"),
@@ -55,11 +55,7 @@ async fn one_that_is_not_says_nothing_of_it() {
     let manager = Manager::start();
     let _node = FakeNode::start(manager.address, 1, 1);
     manager.user("ann").await.see_nodes(1).await;
-    let told = run(&manager, "ann", &["devices", "--json"]).json()[0].clone();
-    assert_eq!(
-        (&told["insecure"], &told["insecure_nodes"]),
-        (&json!(false), &json!(0))
-    );
+    assert_eq!(told(&manager), (json!(false), json!(0)));
     for verb in ["devices", "nodes"] {
         let text = run(&manager, "ann", &[verb]).out;
         assert!(

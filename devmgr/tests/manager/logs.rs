@@ -3,9 +3,7 @@
 
 use std::time::Instant;
 
-use causeway_proto::manager::RevokeLeaseRequest;
-
-use super::process::{AT_MOST, Client, Manager, request};
+use super::process::{AT_MOST, Client, Manager, hex, request};
 use super::real_node::Daemon;
 
 /// Until a log has lines of this lease with all these words; those lines.
@@ -47,19 +45,11 @@ async fn what_becomes_of_a_lease_is_found_by_its_user() {
     ann.see_nodes(1).await;
     let granted = ann.granted(request("1")).await;
     let session = daemon.open(&granted.signed_lease).await.unwrap();
-    let id = granted
-        .lease_id
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"));
-    let lease = format!("lease {}", id.collect::<String>());
+    let lease = format!("lease {}", hex(&granted.lease_id[..4]));
     let mut root = manager.user("root").await;
-    let revoke = RevokeLeaseRequest {
-        lease_id: granted.lease_id.clone(),
-        reason: "maintenance".to_owned(),
-    };
-    let revoke = root.who.request(revoke);
-    root.admin.revoke_lease(revoke).await.unwrap();
+    root.revoke_lease(&granted.lease_id, "maintenance")
+        .await
+        .unwrap();
 
     let words = [
         " grant ",

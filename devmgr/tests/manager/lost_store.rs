@@ -4,22 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_devmgr::store::{MemoryStore, Store, StoreError, Stored, Write};
-use causeway_proto::manager::{RefusalCode, User, progress};
+use causeway_proto::manager::{RefusalCode, progress};
 use parking_lot::Mutex;
-use tonic::{Code, Status};
+use tonic::Code;
 
+use super::in_process::serve;
 use super::node::FakeNode;
+use super::orders::named;
 use super::process::{AT_MOST, Client, Who, request, waiting};
-use super::slow_store::{serve, start};
+use super::slow_store::start;
 use super::watching::get;
-
-async fn put(admin: &mut Client, name: &str) -> Result<(), Status> {
-    let user = User {
-        name: name.to_owned(),
-        ..User::default()
-    };
-    admin.admin.put_user(user).await.map(drop)
-}
 
 #[tokio::test]
 async fn one_that_does_not_answer_is_noticed_and_it_heals() {
@@ -38,7 +32,7 @@ async fn one_that_does_not_answer_is_noticed_and_it_heals() {
     let asked = ann.ask(request("1")).await.unwrap();
     let begin = Instant::now();
     let mut root = Client::connect(address, Who::Nobody).await;
-    let status = put(&mut root, "bob").await.unwrap_err();
+    let status = root.put_user(named("bob")).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     match asked.last().await {
         progress::Step::Refused(refused) => {
@@ -54,7 +48,7 @@ async fn one_that_does_not_answer_is_noticed_and_it_heals() {
 
     // What comes then waits for nothing.
     let begin = Instant::now();
-    let status = put(&mut root, "carl").await.unwrap_err();
+    let status = root.put_user(named("carl")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     ann.renew(&held.lease_id).await.unwrap();
     let status = ann.release(&other.lease_id).await.unwrap_err();
@@ -74,7 +68,7 @@ async fn one_that_does_not_answer_is_noticed_and_it_heals() {
     // The order was done, the request was not, and the release is.
     node.see("what was given up", |state| state.served.len() == 1)
         .await;
-    put(&mut root, "carl").await.unwrap();
+    root.put_user(named("carl")).await.unwrap();
     let users = root
         .admin
         .list_users(causeway_proto::manager::ListUsersRequest {});
@@ -91,7 +85,7 @@ async fn one_that_does_not_answer_does_not_keep_the_process() {
     let (running, gate) = start().await;
     let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
     gate.shut();
-    let order = tokio::spawn(async move { put(&mut root, "bob").await });
+    let order = tokio::spawn(async move { root.put_user(named("bob")).await });
     gate.see_waiting().await;
     let stopped = tokio::time::timeout(AT_MOST, running.stop()).await;
     assert!(stopped.is_ok(), "it waits for the disk");
@@ -129,7 +123,7 @@ async fn a_manager_whose_store_panics_is_over_and_says_so() {
     let node = FakeNode::start(address, 1, 1);
     let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
     ann.see_nodes(1).await;
-    put(&mut ann, "before").await.unwrap();
+    ann.put_user(named("before")).await.unwrap();
     *breaks.lock() = true;
     let asked = ann.ask(request("1")).await.unwrap();
     match asked.last().await {
@@ -142,7 +136,7 @@ async fn a_manager_whose_store_panics_is_over_and_says_so() {
     // Who waits for this ends the process with an error.
     let failed = tokio::time::timeout(AT_MOST, running.failed()).await;
     assert!(failed.is_ok(), "it goes on");
-    let status = put(&mut ann, "after").await.unwrap_err();
+    let status = ann.put_user(named("after")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     let mut inner = inner;
     let users = inner.load().unwrap().users;

@@ -300,6 +300,11 @@ impl Asked {
     }
 }
 
+/// An id as people see it.
+pub(crate) fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Devices as people ask for them, at once.
 pub(crate) fn request(line: &str) -> RequestDevices {
     RequestDevices {

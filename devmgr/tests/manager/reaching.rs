@@ -1,29 +1,11 @@
 //! What runs already is reached: nodes, streams and offers of those who may not have them any more.
 
-use causeway_proto::manager::{
-    CreateTokenRequest, DeleteUserRequest, RevokeTokenRequest, User, WatchRequest, progress,
-};
+use causeway_proto::manager::{CreateTokenRequest, User, WatchRequest, progress};
 use tonic::{Code, Status, Streaming};
 
 use super::node::FakeNode;
-use super::process::{AT_MOST, Client, Manager, Who, request, waiting};
+use super::process::{AT_MOST, Manager, Who, request, waiting};
 use super::strangers::{AUTHENTICATE, admin, user};
-
-async fn revoke(admin: &mut Client, token_id: String) {
-    let revoke = admin.who.request(RevokeTokenRequest { token_id });
-    admin.admin.revoke_token(revoke).await.unwrap();
-}
-
-async fn delete(admin: &mut Client, name: &str) {
-    let name = name.to_owned();
-    let delete = admin.who.request(DeleteUserRequest { name });
-    admin.admin.delete_user(delete).await.unwrap();
-}
-
-async fn put(admin: &mut Client, user: User) {
-    let user = admin.who.request(user);
-    admin.admin.put_user(user).await.unwrap();
-}
 
 /// It is cut off, comes back, and is told this.
 async fn refused(node: &FakeNode, code: Code) {
@@ -60,16 +42,16 @@ async fn a_node_goes_with_its_token_its_account_and_its_part() {
         ids.push(id);
     }
     admin.see_nodes(4).await;
-    revoke(&mut admin, ids.remove(0)).await;
+    admin.revoke_token(&ids.remove(0)).await.unwrap();
     refused(&nodes[0], Code::Unauthenticated).await;
-    delete(&mut admin, "node2").await;
+    admin.delete_user("node2").await.unwrap();
     refused(&nodes[1], Code::Unauthenticated).await;
     let name = "node3".to_owned();
     let no_node = User {
         name,
         ..User::default()
     };
-    put(&mut admin, no_node).await;
+    admin.put_user(no_node).await.unwrap();
     refused(&nodes[2], Code::PermissionDenied).await;
     // The others stay.
     admin.see_nodes(1).await;
@@ -104,12 +86,12 @@ async fn who_administrates_no_more_watches_no_more() {
         admin,
         ..User::default()
     };
-    put(&mut admin, boss(true)).await;
+    admin.put_user(boss(true)).await.unwrap();
     let mut client = manager.client(Who::Token(token)).await;
     let watch = client.who.request(WatchRequest { interval_ms: 100 });
     let mut watch = client.admin.watch(watch).await.unwrap().into_inner();
     assert!(watch.message().await.unwrap().is_some());
-    put(&mut admin, boss(false)).await;
+    admin.put_user(boss(false)).await.unwrap();
     let status = end(&mut watch).await;
     assert_eq!(status.code(), Code::PermissionDenied, "{status}");
 }
@@ -126,7 +108,7 @@ async fn with_a_token_goes_what_waits_by_it() {
     let mut ann = manager.client(Who::Token(token)).await;
     let mut waits = ann.ask(waiting("1")).await.unwrap();
     waits.next().await;
-    revoke(&mut admin, id).await;
+    admin.revoke_token(&id).await.unwrap();
     let status = end(&mut waits.0).await;
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
     // Nobody waits there: what becomes free is another's.
@@ -148,7 +130,7 @@ async fn with_a_user_go_his_offers() {
     let asked = ann.ask(waiting("1")).await.unwrap();
     node.see("the offer", |state| state.granted.len() == 1)
         .await;
-    delete(&mut admin, "ann").await;
+    admin.delete_user("ann").await.unwrap();
     node.see("its end", |state| !state.withdrawn.is_empty())
         .await;
     node.say(true, true);

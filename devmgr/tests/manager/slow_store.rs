@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_devmgr::service::{self, Running};
-use causeway_devmgr::settings::{ConfigFile, Flags, Settings};
+use causeway_devmgr::service::Running;
 use causeway_devmgr::store::{MemoryStore, Store, StoreError, Stored, Write};
-use causeway_proto::manager::{
-    CreateTokenRequest, DeleteUserRequest, ListTokensRequest, User, progress,
-};
+use causeway_proto::manager::{CreateTokenRequest, DeleteUserRequest, progress};
 use parking_lot::{Condvar, Mutex};
 use tonic::Code;
 
+use super::in_process::serve;
 use super::node::FakeNode;
+use super::orders::named;
 use super::process::{AT_MOST, Client, Who, request};
 
 /// One that writes only while it may.
@@ -60,17 +59,6 @@ impl Store for Slow {
         drop(is_shut);
         self.inner.apply(writes)
     }
-}
-
-/// A manager in this process, over this store.
-pub(crate) async fn serve(store: Box<dyn Store>) -> Running {
-    let flags = Flags {
-        listen: vec!["127.0.0.1:0".to_owned()],
-        ..Flags::default()
-    };
-    let file = ConfigFile::parse("none".as_ref(), String::new()).unwrap();
-    let settings = Settings::combine(&flags, &file).unwrap();
-    service::start(&settings, store).await.unwrap()
 }
 
 /// One whose store can be made to wait.
@@ -168,11 +156,7 @@ async fn what_was_for_an_earlier_connection_of_a_node_does_not_come_before_its_w
 async fn a_token_made_while_its_user_goes_is_nobodys() {
     let (running, gate) = start().await;
     let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
-    let ann = User {
-        name: "ann".to_owned(),
-        ..User::default()
-    };
-    root.admin.put_user(ann.clone()).await.unwrap();
+    root.put_user(named("ann")).await.unwrap();
     gate.shut();
     let (mut makes, mut deletes) = (root.admin.clone(), root.admin.clone());
     let made = tokio::spawn(async move {
@@ -197,8 +181,7 @@ async fn a_token_made_while_its_user_goes_is_nobodys() {
     if let Err(status) = made.await.unwrap() {
         assert_eq!(status.code(), Code::NotFound, "{status}");
     }
-    root.admin.put_user(ann).await.unwrap();
-    let tokens = root.admin.list_tokens(ListTokensRequest::default()).await;
-    assert_eq!(tokens.unwrap().into_inner().tokens, []);
+    root.put_user(named("ann")).await.unwrap();
+    assert_eq!(root.tokens_of("").await, 0);
     running.stop().await;
 }

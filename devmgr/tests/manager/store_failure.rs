@@ -1,26 +1,20 @@
 //! A store that cannot be written: requests are refused and say so, leases go on.
 
-use causeway_devmgr::service::{self, Running};
-use causeway_devmgr::settings::{ConfigFile, Flags, Settings};
+use causeway_devmgr::service::Running;
 use causeway_devmgr::store::{Failing, MemoryStore};
 use causeway_proto::manager::{RefusalCode, progress};
 use tonic::Code;
 
+use super::in_process::serve;
 use super::node::FakeNode;
 use super::process::{Client, Who, request, waiting};
 use super::watching::get;
 
 /// A manager in this process, whose store has a switch.
 async fn start() -> (Running, Failing) {
-    let flags = Flags {
-        listen: vec!["127.0.0.1:0".to_owned()],
-        ..Flags::default()
-    };
-    let file = ConfigFile::parse("none".as_ref(), String::new()).unwrap();
-    let settings = Settings::combine(&flags, &file).unwrap();
     let store = MemoryStore::default();
     let failing = store.failing();
-    let running = service::start(&settings, Box::new(store)).await.unwrap();
+    let running = serve(Box::new(store)).await;
     (running, failing)
 }
 

@@ -1,16 +1,15 @@
 //! Orders while the store cannot be written: what takes away counts at once and is written later, what gives is not done
 //! at all, and each answer says which. What is found in the store afterwards agrees with it.
 
-use causeway_devmgr::service::{self, Running};
-use causeway_devmgr::settings::{ConfigFile, Flags, Settings};
+use causeway_devmgr::service::Running;
+use causeway_devmgr::settings::Flags;
 use causeway_devmgr::store::{Failing, MemoryStore};
-use causeway_proto::manager::{
-    CreateTokenRequest, DeleteUserRequest, ListQuotasRequest, ListTokensRequest, ListUsersRequest,
-    Quota, RevokeLeaseRequest, RevokeTokenRequest, User, quota::Who as Whose,
-};
+use causeway_proto::manager::{Quota, User, quota::Who as Whose};
 use tonic::{Code, Status};
 
+use super::in_process::serve_with;
 use super::node::FakeNode;
+use super::orders::named;
 use super::process::{Client, Who, request};
 use super::strangers::user;
 
@@ -57,15 +56,11 @@ impl Cluster {
 
 async fn serve(folder: &tempfile::TempDir, store: &MemoryStore) -> Running {
     let flags = Flags {
-        listen: vec!["127.0.0.1:0".to_owned()],
         store: Some(folder.path().join("store")),
         authenticate: true,
         ..Flags::default()
     };
-    let file = ConfigFile::parse("none".as_ref(), String::new()).unwrap();
-    let settings = Settings::combine(&flags, &file).unwrap();
-    let store = Box::new(store.clone());
-    service::start(&settings, store).await.unwrap()
+    serve_with(flags, Box::new(store.clone())).await
 }
 
 /// It is decided, and not written yet.
@@ -84,53 +79,18 @@ fn assert_not_done<T: std::fmt::Debug>(answer: Result<T, Status>) {
     assert!(status.message().contains("was not done"), "{status}");
 }
 
-async fn put_user(admin: &mut Client, user: User) -> Result<(), Status> {
-    let request = admin.who.request(user);
-    admin.admin.put_user(request).await.map(drop)
-}
-
-async fn delete_user(admin: &mut Client, name: &str) -> Result<(), Status> {
-    let name = name.to_owned();
-    let request = admin.who.request(DeleteUserRequest { name });
-    admin.admin.delete_user(request).await.map(drop)
-}
-
-async fn create_token(admin: &mut Client, user: &str) -> Result<(), Status> {
-    let user = user.to_owned();
-    let request = admin.who.request(CreateTokenRequest {
-        user,
-        ..CreateTokenRequest::default()
-    });
-    admin.admin.create_token(request).await.map(drop)
-}
-
-async fn revoke_token(admin: &mut Client, token_id: &str) -> Result<(), Status> {
-    let token_id = token_id.to_owned();
-    let request = admin.who.request(RevokeTokenRequest { token_id });
-    admin.admin.revoke_token(request).await.map(drop)
-}
-
-async fn users(admin: &mut Client) -> Vec<User> {
-    let request = admin.who.request(ListUsersRequest {});
-    let list = admin.admin.list_users(request).await.unwrap();
-    list.into_inner().users
-}
-
-async fn tokens_of(admin: &mut Client, user: &str) -> usize {
-    let user = user.to_owned();
-    let request = admin.who.request(ListTokensRequest { user });
-    let list = admin.admin.list_tokens(request).await.unwrap();
-    list.into_inner().tokens.len()
+fn one_device(user: &str) -> Quota {
+    Quota {
+        who: Some(Whose::User(user.to_owned())),
+        devices: 1,
+        ..Quota::default()
+    }
 }
 
 /// Until orders are carried out again.
 async fn see_recovery(admin: &mut Client) {
-    let user = User {
-        name: "probe".to_owned(),
-        ..User::default()
-    };
     let begin = std::time::Instant::now();
-    while let Err(status) = put_user(admin, user.clone()).await {
+    while let Err(status) = admin.put_user(named("probe")).await {
         assert_eq!(status.code(), Code::Unavailable, "{status}");
         assert!(begin.elapsed() < super::process::AT_MOST, "{status}");
     }
@@ -146,20 +106,20 @@ async fn a_token_that_is_revoked_opens_nothing_from_then_on() {
     // The first finds the trouble out, the second meets it.
     for (token, id) in [(&first, &first_id), (&second, &second_id)] {
         cluster.client(token).await.list().await;
-        assert_later(revoke_token(&mut root, id).await);
+        assert_later(root.revoke_token(id).await);
         let mut refused = cluster.client(token).await;
         let status = refused.ask(request("1")).await.map(drop).unwrap_err();
         assert_eq!(status.code(), Code::Unauthenticated, "{status}");
     }
     // What is not there is no more there than usual.
-    let status = revoke_token(&mut root, &first_id).await.unwrap_err();
+    let status = root.revoke_token(&first_id).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound, "{status}");
     cluster.failing.set(false);
     see_recovery(&mut root).await;
     let cluster = cluster.restart().await;
     let mut root = cluster.admin().await;
-    assert_eq!(tokens_of(&mut root, "ann").await, 0);
-    assert_eq!(tokens_of(&mut root, "bob").await, 0);
+    assert_eq!(root.tokens_of("ann").await, 0);
+    assert_eq!(root.tokens_of("bob").await, 0);
     cluster.running.stop().await;
 }
 
@@ -178,19 +138,14 @@ async fn with_a_user_who_is_removed_his_leases_end_at_once() {
     }
     let kept = bob.granted(request("1")).await;
     cluster.failing.set(true);
-    assert_later(delete_user(&mut root, "ann").await);
+    assert_later(root.delete_user("ann").await);
     node.see("the end of his leases", |state| state.served.len() == 1)
         .await;
     let status = ann.ask(request("1")).await.map(drop).unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
     bob.renew(&kept.lease_id).await.unwrap();
     // So does one that an administrator takes back.
-    let revoke = RevokeLeaseRequest {
-        lease_id: kept.lease_id.clone(),
-        reason: "maintenance".to_owned(),
-    };
-    let revoked = root.admin.revoke_lease(root.who.request(revoke)).await;
-    assert_later(revoked);
+    assert_later(root.revoke_lease(&kept.lease_id, "maintenance").await);
     node.see("the end of it", |state| state.served.is_empty())
         .await;
     node.look(|state| {
@@ -202,7 +157,13 @@ async fn with_a_user_who_is_removed_his_leases_end_at_once() {
     node.assert_no_fault();
     let cluster = cluster.restart().await;
     let mut root = cluster.admin().await;
-    assert!(users(&mut root).await.iter().all(|of| of.name != "ann"));
+    assert!(
+        root.users()
+            .await
+            .unwrap()
+            .iter()
+            .all(|of| of.name != "ann")
+    );
     assert_eq!(root.list().await, []);
     cluster.running.stop().await;
 }
@@ -213,22 +174,20 @@ async fn who_may_less_may_less_at_once() {
     let mut root = cluster.admin().await;
     let (ann, _) = user(&mut root, "ann", false).await;
     let put = |admin| User {
-        name: "ann".to_owned(),
         admin,
-        ..User::default()
+        ..named("ann")
     };
-    put_user(&mut root, put(true)).await.unwrap();
+    root.put_user(put(true)).await.unwrap();
     let mut ann = cluster.client(&ann).await;
-    users(&mut ann).await;
+    ann.users().await.unwrap();
     cluster.failing.set(true);
-    assert_later(put_user(&mut root, put(false)).await);
-    let list = ann.who.request(ListUsersRequest {});
-    let status = ann.admin.list_users(list).await.map(drop).unwrap_err();
+    assert_later(root.put_user(put(false)).await);
+    let status = ann.users().await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status}");
-    assert_not_done(put_user(&mut root, put(true)).await);
+    assert_not_done(root.put_user(put(true)).await);
     cluster.failing.set(false);
     see_recovery(&mut root).await;
-    assert!(users(&mut root).await.contains(&put(false)));
+    assert!(root.users().await.unwrap().contains(&put(false)));
     cluster.running.stop().await;
 }
 
@@ -240,29 +199,23 @@ async fn what_gives_is_not_done_later_either() {
     cluster.failing.set(true);
     // The first finds the trouble out, and nobody would have the token.
     for _ in 0..2 {
-        assert_not_done(create_token(&mut root, "ann").await);
+        assert_not_done(root.create_token("ann").await);
     }
-    let carl = User {
-        name: "carl".to_owned(),
-        ..User::default()
-    };
-    assert_not_done(put_user(&mut root, carl).await);
-    let quota = Quota {
-        who: Some(Whose::User("ann".to_owned())),
-        devices: 1,
-        ..Quota::default()
-    };
-    let put = root.admin.put_quota(root.who.request(quota)).await;
-    assert_not_done(put);
+    assert_not_done(root.put_user(named("carl")).await);
+    assert_not_done(root.put_quota(one_device("ann")).await);
     cluster.failing.set(false);
     see_recovery(&mut root).await;
     let cluster = cluster.restart().await;
     let mut root = cluster.admin().await;
-    assert_eq!(tokens_of(&mut root, "ann").await, 1);
-    assert!(users(&mut root).await.iter().all(|of| of.name != "carl"));
-    let list = root.who.request(ListQuotasRequest {});
-    let quotas = root.admin.list_quotas(list).await.unwrap();
-    assert_eq!(quotas.into_inner().quotas, []);
+    assert_eq!(root.tokens_of("ann").await, 1);
+    assert!(
+        root.users()
+            .await
+            .unwrap()
+            .iter()
+            .all(|of| of.name != "carl")
+    );
+    assert_eq!(root.quotas().await, []);
     cluster.running.stop().await;
 }
 
@@ -272,19 +225,11 @@ async fn what_finds_the_trouble_out_is_done_later_and_its_answer_says_so() {
     let mut root = cluster.admin().await;
     user(&mut root, "ann", false).await;
     cluster.failing.set(true);
-    let quota = Quota {
-        who: Some(Whose::User("ann".to_owned())),
-        devices: 1,
-        ..Quota::default()
-    };
-    let put = root.admin.put_quota(root.who.request(quota.clone())).await;
-    assert_later(put);
+    assert_later(root.put_quota(one_device("ann")).await);
     cluster.failing.set(false);
     see_recovery(&mut root).await;
     let cluster = cluster.restart().await;
     let mut root = cluster.admin().await;
-    let list = root.who.request(ListQuotasRequest {});
-    let quotas = root.admin.list_quotas(list).await.unwrap();
-    assert_eq!(quotas.into_inner().quotas, [quota]);
+    assert_eq!(root.quotas().await, [one_device("ann")]);
     cluster.running.stop().await;
 }

@@ -12,6 +12,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::node::FakeNode;
+use super::orders::named;
 use super::process::{AT_MOST, Client, Manager, Who, channel, request, waiting};
 
 pub(crate) const AUTHENTICATE: &str = "authenticate = true\n";
@@ -27,18 +28,11 @@ pub(crate) async fn admin(manager: &Manager) -> Client {
 /// A new user's or node's token, and its id.
 pub(crate) async fn user(admin: &mut Client, name: &str, node: bool) -> (String, String) {
     let user = User {
-        name: name.to_owned(),
         node,
-        ..User::default()
+        ..named(name)
     };
-    admin.admin.put_user(admin.who.request(user)).await.unwrap();
-    let token = CreateTokenRequest {
-        user: name.to_owned(),
-        ..CreateTokenRequest::default()
-    };
-    let reply = admin.admin.create_token(admin.who.request(token)).await;
-    let reply = reply.unwrap().into_inner();
-    (reply.token, reply.token_id)
+    admin.put_user(user).await.unwrap();
+    admin.create_token(name).await.unwrap()
 }
 
 #[tokio::test]

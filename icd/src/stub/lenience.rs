@@ -6,6 +6,7 @@
 //!
 //! What it is not: answers to queries are the driver's own. Invariant: nothing is stricter than the specification.
 
+use causeway_proto::VENDOR_NVIDIA;
 use cl_headers::types::{
     CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_MAX_WORK_GROUP_SIZE,
     CL_DEVICE_MEM_BASE_ADDR_ALIGN, CL_DEVICE_VENDOR_ID,
@@ -13,78 +14,57 @@ use cl_headers::types::{
 
 use super::Device;
 
-/// `CL_DEVICE_VENDOR_ID`: its PCI vendor.
-const VENDOR_NVIDIA: u64 = 0x10DE;
-
-/// The limits of a device that a call is judged by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
-    vendor: u64,
-    group: u64,
-    allocation: u64,
-    memory: u64,
-    alignment: u64,
-}
-
 impl Device {
     /// Most work-items of a group of a kernel of which the driver says `of_kernel` (0: nothing).
     pub(crate) fn largest_group(&self, of_kernel: u64) -> u64 {
-        self.told_limits().largest_group(of_kernel)
+        largest_group(|name| self.number(name), of_kernel)
     }
 
     /// Bytes of the largest buffer.
     pub(crate) fn largest_buffer(&self) -> u64 {
-        self.told_limits().largest_buffer()
+        largest_buffer(|name| self.number(name))
     }
 
     /// What the origin of a sub-buffer must be a multiple of, bytes.
     pub(crate) fn sub_buffer_alignment(&self) -> u64 {
-        self.told_limits().sub_buffer_alignment()
-    }
-
-    fn told_limits(&self) -> Told {
-        Told {
-            vendor: self.number(CL_DEVICE_VENDOR_ID),
-            group: self.number(CL_DEVICE_MAX_WORK_GROUP_SIZE),
-            allocation: self.number(CL_DEVICE_MAX_MEM_ALLOC_SIZE),
-            memory: self.number(CL_DEVICE_GLOBAL_MEM_SIZE),
-            alignment: self.number(CL_DEVICE_MEM_BASE_ADDR_ALIGN),
-        }
+        sub_buffer_alignment(|name| self.number(name))
     }
 }
 
-impl Told {
-    fn is_nvidias(&self) -> bool {
-        self.vendor == VENDOR_NVIDIA
-    }
+// `told` is the device's answer to a query for a number.
 
-    // NVIDIA says 256 of every kernel, and takes up to the device's limit as far as the registers suffice
-    // (`CL_OUT_OF_RESOURCES` where they do not).
-    fn largest_group(&self, of_kernel: u64) -> u64 {
-        match (of_kernel, self.group) {
-            (0, 0) => u64::MAX,
-            (0, of_device) => of_device,
-            (_, of_device) if self.is_nvidias() => of_device.max(of_kernel),
-            _ => of_kernel,
-        }
-    }
+fn is_nvidias(told: impl Fn(u32) -> u64) -> bool {
+    told(CL_DEVICE_VENDOR_ID) == VENDOR_NVIDIA
+}
 
-    // NVIDIA says a quarter of its memory.
-    fn largest_buffer(&self) -> u64 {
-        if self.is_nvidias() {
-            self.allocation.max(self.memory)
-        } else {
-            self.allocation
-        }
+// NVIDIA says 256 of every kernel, and takes up to the device's limit as far as the registers suffice
+// (`CL_OUT_OF_RESOURCES` where they do not).
+fn largest_group(told: impl Fn(u32) -> u64, of_kernel: u64) -> u64 {
+    if of_kernel != 0 && !is_nvidias(&told) {
+        return of_kernel;
     }
+    match (of_kernel, told(CL_DEVICE_MAX_WORK_GROUP_SIZE)) {
+        (0, 0) => u64::MAX,
+        (_, of_device) => of_device.max(of_kernel),
+    }
+}
 
-    // NVIDIA says 512 bytes and takes any. The answer is in bits.
-    fn sub_buffer_alignment(&self) -> u64 {
-        if self.is_nvidias() {
-            1
-        } else {
-            (self.alignment / 8).max(1)
-        }
+// NVIDIA says a quarter of its memory.
+fn largest_buffer(told: impl Fn(u32) -> u64) -> u64 {
+    let allocation = told(CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    if is_nvidias(&told) {
+        allocation.max(told(CL_DEVICE_GLOBAL_MEM_SIZE))
+    } else {
+        allocation
+    }
+}
+
+// NVIDIA says 512 bytes and takes any. The answer is in bits.
+fn sub_buffer_alignment(told: impl Fn(u32) -> u64) -> u64 {
+    if is_nvidias(&told) {
+        1
+    } else {
+        (told(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8).max(1)
     }
 }
 
@@ -92,39 +72,41 @@ impl Told {
 mod tests {
     use super::*;
 
-    const TOLD: Told = Told {
-        vendor: 0x8086,
-        group: 1024,
-        allocation: 1 << 30,
-        memory: 4 << 30,
-        alignment: 4096,
-    };
+    const VENDOR_OTHER: u64 = 0x8086;
+
+    fn device(vendor: u64) -> impl Fn(u32) -> u64 {
+        move |name| match name {
+            CL_DEVICE_VENDOR_ID => vendor,
+            CL_DEVICE_MAX_WORK_GROUP_SIZE => 1024,
+            CL_DEVICE_MAX_MEM_ALLOC_SIZE => 1 << 30,
+            CL_DEVICE_GLOBAL_MEM_SIZE => 4 << 30,
+            CL_DEVICE_MEM_BASE_ADDR_ALIGN => 4096,
+            _ => unreachable!("{name:#x} decides nothing here"),
+        }
+    }
 
     #[test]
     fn others_do_what_they_say() {
-        assert_eq!(TOLD.largest_group(256), 256);
-        assert_eq!(TOLD.largest_group(0), 1024);
-        assert_eq!(Told { group: 0, ..TOLD }.largest_group(0), u64::MAX);
-        assert_eq!(TOLD.largest_buffer(), 1 << 30);
-        assert_eq!(TOLD.sub_buffer_alignment(), 512);
-        assert_eq!(
-            Told {
-                alignment: 0,
-                ..TOLD
-            }
-            .sub_buffer_alignment(),
-            1
-        );
+        let other = device(VENDOR_OTHER);
+        assert_eq!(largest_group(&other, 256), 256);
+        assert_eq!(largest_group(&other, 0), 1024);
+        assert_eq!(largest_buffer(&other), 1 << 30);
+        assert_eq!(sub_buffer_alignment(&other), 512);
     }
 
     #[test]
     fn nvidia_does_more() {
-        let nvidia = Told {
-            vendor: VENDOR_NVIDIA,
-            ..TOLD
-        };
-        assert_eq!(nvidia.largest_group(256), 1024);
-        assert_eq!(nvidia.largest_buffer(), 4 << 30);
-        assert_eq!(nvidia.sub_buffer_alignment(), 1);
+        let nvidia = device(VENDOR_NVIDIA);
+        assert_eq!(largest_group(&nvidia, 256), 1024);
+        assert_eq!(largest_group(&nvidia, 0), 1024);
+        assert_eq!(largest_buffer(&nvidia), 4 << 30);
+        assert_eq!(sub_buffer_alignment(&nvidia), 1);
+    }
+
+    #[test]
+    fn a_device_that_tells_nothing_forbids_nothing() {
+        let silent = |_| 0;
+        assert_eq!(largest_group(silent, 0), u64::MAX);
+        assert_eq!(sub_buffer_alignment(silent), 1);
     }
 }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 
 use super::event::End;
+use super::repeats::Repeats;
 use super::{Context, Event, Queue, peer};
 use crate::error::ClResult;
 use crate::thread::Stack;
@@ -34,7 +35,14 @@ pub struct SessionLink {
     node: Weak<Node>,
     session: OnceLock<Arc<Session>>,
     incomplete: Table<EventId, Expected>,
-    contexts: Table<ContextId, Weak<Context>>,
+    contexts: Table<ContextId, Registered>,
+}
+
+/// A context that hears of notices.
+struct Registered {
+    context: Weak<Context>,
+    // For the log; the context itself is told everything.
+    said: Repeats,
 }
 
 /// A command under way.
@@ -142,12 +150,28 @@ impl SessionLink {
 
     /// Notices about this context go to it.
     pub fn register_context(&self, id: ContextId, context: &Arc<Context>) {
-        self.contexts.insert(id, Arc::downgrade(context));
+        let registered = Registered {
+            context: Arc::downgrade(context),
+            said: Repeats::default(),
+        };
+        self.contexts.insert(id, registered);
     }
 
     /// The context is gone.
     pub fn forget_context(&self, id: ContextId) {
-        self.contexts.remove(&id);
+        if let Some((_, registered)) = self.contexts.remove(&id) {
+            log_rest(registered.said);
+        }
+    }
+
+    /// What was kept back of the log is said now.
+    fn log_repeats(&self) {
+        let said: Vec<Repeats> = self
+            .contexts
+            .iter_mut()
+            .map(|mut entry| std::mem::take(&mut entry.value_mut().said))
+            .collect();
+        said.into_iter().for_each(log_rest);
     }
 
     fn fail_all(&self, status: Status) {
@@ -164,11 +188,17 @@ impl SessionLink {
             .contexts
             .iter()
             .filter(|entry| only.is_none_or(|id| id == *entry.key()))
-            .filter_map(|entry| entry.value().upgrade())
+            .filter_map(|entry| entry.value().context.upgrade())
             .collect();
         for context in contexts {
             context.notify(text);
         }
+    }
+}
+
+fn log_rest(said: Repeats) {
+    for text in said.rest() {
+        tracing::warn!("{text}");
     }
 }
 
@@ -200,9 +230,13 @@ impl SessionEvents for SessionLink {
     }
 
     fn notice(&self, notice: Notice) {
-        tracing::warn!("{}", notice.message);
+        let id = ContextId(notice.context);
+        let of = self.contexts.get_mut(&id);
+        if of.is_none_or(|mut of| of.said.is_new(&notice.message)) {
+            tracing::warn!("{}", notice.message);
+        }
         if notice.context != 0 {
-            self.tell_contexts(Some(ContextId(notice.context)), &notice.message);
+            self.tell_contexts(Some(id), &notice.message);
         }
     }
 
@@ -222,6 +256,7 @@ impl SessionEvents for SessionLink {
             _ if transport::is_ending() => tracing::info!("{error}"),
             _ => tracing::warn!("{error}"),
         }
+        self.log_repeats();
         // First, while the transfers that end with it are still known.
         peer::lost(self);
         self.fail_all(error.status());

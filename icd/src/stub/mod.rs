@@ -38,6 +38,7 @@ mod queue;
 mod range_table;
 mod recent;
 mod remote;
+mod repeats;
 mod sampler;
 pub mod semaphore;
 mod server;

@@ -19,11 +19,11 @@ use causeway_security::Line;
 use super::bulk::{Bulk, relay};
 use super::carrier::Carrier;
 use super::encode::EncodeCommand;
+use super::events::SessionEvents;
 use super::flusher::Flusher;
 use super::outbox::{Appended, Outbox};
 use super::reader::Inlet;
 use super::requests::Requests;
-use super::session::SessionEvents;
 use super::wait::{Change, Progress};
 
 /// The shared state of a session.

@@ -15,10 +15,11 @@ use parking_lot::Mutex;
 use super::bulk::Wishes;
 use super::control::{self, Supervisor};
 use super::discover::Target;
+use super::events::SessionEvents;
 use super::fork;
 use super::gauge::Gauge;
 use super::pulse::Rhythm;
-use super::session::{Location, Opening, Session, SessionEvents};
+use super::session::{Location, Opening, Session};
 use super::socket::Door;
 use crate::config::ServerSettings;
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use causeway_proto::clock::Offset;
-use causeway_proto::command::{Answer, Completion, DeviceTimer, LinkState, Notice, query};
+use causeway_proto::command::{Answer, DeviceTimer, query};
 use causeway_proto::id::{EventId, RequestId, SessionId};
 use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
@@ -24,46 +24,11 @@ use super::core::Core;
 use super::encode::EncodeCommand;
 use super::gauge::Gauge;
 use super::pulse::{self, Rhythm};
-use super::reader::Inlet;
+use super::reader::{self, Inlet};
 use super::socket::Door;
 use super::wait::Change;
-use super::{exit, flusher, fork, reader};
+use super::{SessionEvents, exit, flusher, fork};
 use crate::config::Carrier;
-
-/// What the upper half hears from a session.
-///
-/// Called from the transport's threads (the command reader; for joined bulk transfers also a bulk
-/// lane) and from those of the application that wait in the session, so from several at once, never under a
-/// transport lock. Must be short and must not block,
-/// nor wait in any session; sending is allowed (it only appends there).
-///
-/// A session holds its `SessionEvents` for as long as it lives, so an implementation should refer
-/// weakly to whatever holds the session.
-pub trait SessionEvents: Send + Sync {
-    /// A command is complete: once for each event. For a bulk transfer only when, besides the
-    /// completion, all its bytes are there (or it failed) and nobody touches its memory any more.
-    fn completed(&self, completion: Completion);
-    /// Something failed that no event tells.
-    fn notice(&self, notice: Notice);
-    /// A kernel printed.
-    fn printed(&self, text: Bytes);
-    /// All bytes of an upload have been handed to the network and its `keep` is dropped. Not called
-    /// when the completion came first.
-    fn uploaded(&self, event: EventId) {
-        let _ = event;
-    }
-    /// A link to another session's worker can be used, or cannot any more.
-    fn link_state(&self, state: LinkState) {
-        let _ = state;
-    }
-    /// The session is lost: nothing will complete any more, nothing touches the application's memory
-    /// any more. Once. A [`Session::send`] that races with this may still return `Ok`.
-    fn lost(&self, error: &WireError);
-    /// Why it was lost, which has become known later.
-    fn explained(&self, reason: &str) {
-        let _ = reason;
-    }
-}
 
 /// Where a session's node is, for other nodes.
 #[derive(Clone, Debug)]

@@ -10,25 +10,25 @@
     reason = "each test file uses its own part"
 )]
 
+pub mod bulk;
 pub mod upper;
+mod worker;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
 use causeway::config::{Carrier, ServerSettings};
 use causeway::transport::{Node, Session, discover};
 use causeway_lane::Place;
-use causeway_proto::command::worker_server::{Worker, WorkerServer};
-use causeway_proto::command::{CommandBatch, EventBatch};
+use causeway_proto::command::worker_server::WorkerServer;
 use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
 use causeway_proto::control::*;
-use causeway_proto::frame;
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
     CLIENT_PROOF, Greeting, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF, check_client_proof,
@@ -38,11 +38,13 @@ use cl_headers::types::{
     CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_DEVICE_TYPE,
     CL_DEVICE_TYPE_GPU, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE,
 };
-use prost::Message;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status};
 
 use self::upper::Upper;
+use self::worker::{Bridge, Link};
+
+pub use self::worker::FakeWorker;
 
 /// No step of a test takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -341,94 +343,6 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
             }
             _ => {}
         }
-    }
-}
-
-/// The worker's end of a command connection.
-pub struct FakeWorker(Link);
-
-enum Link {
-    Direct(TcpStream),
-    Grpc {
-        received: Receiver<CommandBatch>,
-        events: tokio::sync::mpsc::UnboundedSender<Result<EventBatch, Status>>,
-        killer: TcpStream,
-    },
-}
-
-impl FakeWorker {
-    /// The next batch; `None` when the client has closed.
-    pub fn try_receive(&mut self) -> Option<CommandBatch> {
-        match &mut self.0 {
-            Link::Direct(stream) => {
-                let mut prefix = [0; frame::PREFIX];
-                stream.read_exact(&mut prefix).ok()?;
-                let mut bytes = vec![0; frame::length(prefix).unwrap()];
-                stream.read_exact(&mut bytes).ok()?;
-                Some(CommandBatch::decode(&bytes[..]).unwrap())
-            }
-            Link::Grpc { received, .. } => received.recv_timeout(PATIENCE).ok(),
-        }
-    }
-
-    pub fn receive(&mut self) -> CommandBatch {
-        self.try_receive().expect("a batch")
-    }
-
-    pub fn send(&mut self, batch: EventBatch) {
-        match &mut self.0 {
-            Link::Direct(stream) => {
-                let bytes = batch.encode_to_vec();
-                stream
-                    .write_all(&frame::prefix(bytes.len()).unwrap())
-                    .unwrap();
-                stream.write_all(&bytes).unwrap();
-            }
-            Link::Grpc { events, .. } => events.send(Ok(batch)).unwrap(),
-        }
-    }
-
-    /// Bytes that may be no frame at all; direct carrier only.
-    pub fn send_raw(&mut self, bytes: &[u8]) {
-        self.socket().write_all(bytes).unwrap();
-    }
-
-    /// The connection itself.
-    pub fn socket(&mut self) -> &mut TcpStream {
-        match &mut self.0 {
-            Link::Direct(stream) => stream,
-            Link::Grpc { killer, .. } => killer,
-        }
-    }
-
-    /// Dies.
-    pub fn die(mut self) {
-        let _ = self.socket().shutdown(std::net::Shutdown::Both);
-    }
-}
-
-struct Bridge {
-    batches: Mutex<Sender<CommandBatch>>,
-    events: Mutex<Option<tokio::sync::mpsc::UnboundedReceiver<Result<EventBatch, Status>>>>,
-}
-
-#[tonic::async_trait]
-impl Worker for Bridge {
-    type CommandsStream = UnboundedReceiverStream<Result<EventBatch, Status>>;
-
-    async fn commands(
-        &self,
-        request: Request<tonic::Streaming<CommandBatch>>,
-    ) -> Result<Response<Self::CommandsStream>, Status> {
-        let batches = self.batches.lock().unwrap().clone();
-        let mut commands = request.into_inner();
-        tokio::spawn(async move {
-            while let Ok(Some(batch)) = commands.message().await {
-                let _ = batches.send(batch);
-            }
-        });
-        let events = self.events.lock().unwrap().take().unwrap();
-        Ok(Response::new(UnboundedReceiverStream::new(events)))
     }
 }
 

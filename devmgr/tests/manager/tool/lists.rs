@@ -3,13 +3,9 @@
 use serde_json::{Value, json};
 
 use super::super::node::FakeNode;
-use super::super::process::{Manager, request, waiting};
+use super::super::process::{Manager, hex, request, waiting};
 use super::running::{Ended, run, tool};
 use super::{Secured, Tool};
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_listed_and_given_back_by_its_holder_alone() {

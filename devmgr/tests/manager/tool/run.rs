@@ -3,11 +3,10 @@
 
 use std::time::Instant;
 
-use causeway_proto::manager::RevokeLeaseRequest;
 use rustix::process::Signal;
 
 use super::super::node::FakeNode;
-use super::super::process::{AT_MOST, Client, Manager, waiting};
+use super::super::process::{AT_MOST, Client, Manager, hex, waiting};
 use super::super::real_node::Daemon;
 use super::running::{Running, run};
 
@@ -33,10 +32,6 @@ async fn with_a_device(config: &str) -> (Manager, FakeNode, Client) {
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
     (manager, node, ann)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,12 +164,8 @@ async fn a_program_outlives_its_lease_and_the_reason_is_told() {
     root.see_nodes(1).await;
     let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
     tool.line();
-    let revoke = RevokeLeaseRequest {
-        lease_id: root.list().await[0].lease_id.clone(),
-        reason: "maintenance".to_owned(),
-    };
-    let revoke = root.who.request(revoke);
-    root.admin.revoke_lease(revoke).await.unwrap();
+    let lease = root.list().await[0].lease_id.clone();
+    root.revoke_lease(&lease, "maintenance").await.unwrap();
     let told = tool.error_line();
     assert!(told.contains("revoked it: maintenance"), "{told}");
     tool.close();

@@ -12,9 +12,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use causeway_proto::command::{
-    Answer, BuildProgram, CompileProgram, Header, LinkProgram, SpecConstant, command::Kind,
-};
+use causeway_proto::command::command::Kind;
+use causeway_proto::command::{Answer, BuildProgram, CompileProgram, Header, LinkProgram};
 use causeway_proto::id::{DeviceIndex, RequestId};
 use causeway_proto::source::{contains, wide};
 use causeway_proto::status::WireError;
@@ -24,6 +23,7 @@ use cl_headers::types::{
     CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT, CL_PROGRAM_BINARY_TYPE_LIBRARY,
 };
 
+use super::work::{Task, Work};
 use super::{
     Build, Origin, Program, State, Traits, headers, log_lines, program_answer, told_build,
 };
@@ -254,7 +254,7 @@ impl Program {
 
     // The text with the application's headers in place, but for the embedded ones, which come with the
     // call; empty when it has none of them.
-    fn source_with_headers(&self, options: &[u8], embedded: &[&[u8]]) -> Bytes {
+    pub(super) fn source_with_headers(&self, options: &[u8], embedded: &[&[u8]]) -> Bytes {
         let Origin::Source(text) = &self.origin else {
             return Bytes::new();
         };
@@ -375,68 +375,6 @@ fn combined(outcomes: &[Status], failure: i32) -> ClResult {
         Err(first)
     } else {
         Ok(())
-    }
-}
-
-/// A build, read and prepared once for all sites.
-struct Work {
-    task: Task,
-    devices: Vec<Arc<Device>>,
-    options: Bytes,
-    // With the application's headers in place; empty when it has none of them.
-    source: Bytes,
-    constants: Vec<SpecConstant>,
-}
-
-enum Task {
-    Build {
-        null_options: bool,
-    },
-    Compile {
-        headers: Vec<(Bytes, Arc<Program>, Bytes)>,
-    },
-    Link {
-        inputs: Vec<Arc<Program>>,
-    },
-}
-
-impl Work {
-    // Those of a site, as it calls them.
-    fn devices_of(&self, site: &Site) -> Vec<u32> {
-        let own = self.devices.iter().filter(|device| site.has(device));
-        own.map(|device| device.index().0).collect()
-    }
-
-    fn new(program: &Program, request: BuildRequest) -> Work {
-        let BuildRequest {
-            verb,
-            devices,
-            options,
-        } = request;
-        let (task, source) = match verb {
-            Verb::Build { null_options } => (
-                Task::Build { null_options },
-                program.source_with_headers(&options, &[]),
-            ),
-            Verb::Link { inputs } => (Task::Link { inputs }, Bytes::new()),
-            Verb::Compile { headers } => {
-                let embedded: Vec<&[u8]> = headers.iter().map(|(name, _)| &name[..]).collect();
-                let source_of = |of: &Program| of.source_with_headers(&options, &embedded);
-                let given = headers.iter().map(|(name, header)| {
-                    let source = source_of(header);
-                    (name.clone(), header.clone(), source)
-                });
-                let headers = given.collect();
-                (Task::Compile { headers }, source_of(program))
-            }
-        };
-        Work {
-            task,
-            devices,
-            options,
-            source,
-            constants: program.constants(),
-        }
     }
 }
 

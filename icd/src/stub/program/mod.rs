@@ -16,6 +16,7 @@ mod create;
 mod headers;
 mod il;
 mod log_lines;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

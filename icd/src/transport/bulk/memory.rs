@@ -11,6 +11,8 @@ use std::os::fd::AsRawFd;
 use causeway_lane::{Caching, Stream, receive_sealed, send_sealed};
 use causeway_proto::region::{Region, Segment};
 
+use super::rows::Rows;
+
 /// Shorter rows are copied through a buffer: below this, describing a row to the kernel costs more.
 const SHORT_ROW: u64 = 2048;
 /// Regions of so many bytes are not kept in the processor's caches: the program, which looks at them next, would
@@ -28,43 +30,6 @@ pub struct HostRegion {
     region: Region,
     // Where the region's bytes lie, if they have gaps between them that it does not count.
     rows: Option<Rows>,
-}
-
-/// Rows of bytes with gaps between them: an image in the application's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
-    /// Bytes of a row.
-    pub length: u64,
-    /// Rows of a slice.
-    pub count: u64,
-    /// Bytes from row to row, a row's at least.
-    pub pitch: u64,
-    /// Bytes from slice to slice, a slice's at least.
-    pub slice_pitch: u64,
-}
-
-impl Rows {
-    /// Where a byte lies that would be the `byte`th without gaps.
-    fn place(&self, byte: u64) -> u64 {
-        let (row, within) = (byte / self.length, byte % self.length);
-        row / self.count * self.slice_pitch + row % self.count * self.pitch + within
-    }
-
-    /// A run of bytes, row by row.
-    fn split(self, run: Segment) -> impl Iterator<Item = Segment> {
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            let byte = run.offset + at;
-            let length = (self.length - byte % self.length).min(run.length - at);
-            let part = Segment {
-                offset: self.place(byte),
-                packed: run.packed + at,
-                length,
-            };
-            at += length;
-            (length > 0).then_some(part)
-        })
-    }
 }
 
 // SAFETY: the maker of a HostRegion promises that any thread may touch these bytes until the transfer

@@ -17,6 +17,7 @@ mod eager;
 mod lane;
 pub mod memory;
 pub(super) mod relay;
+pub mod rows;
 mod table;
 
 use std::sync::Arc;

@@ -22,7 +22,8 @@ use causeway_proto::preamble::{
 
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
 
-use super::link::{Connections, Link};
+use super::incoming::Connections;
+use super::link::Link;
 use crate::worker::session::Shared;
 use crate::worker::socket::{self, read_within, write_within};
 

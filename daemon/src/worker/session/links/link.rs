@@ -8,7 +8,6 @@
 //! bulk engine, is told in the order in which it happened.
 #![forbid(unsafe_code)]
 
-use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +16,11 @@ use causeway_proto::bulk::Header;
 use causeway_proto::command::LinkState;
 use causeway_proto::id::{LinkId, SessionId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
-use causeway_proto::preamble::{EVENT_LANE, Verdict};
+use causeway_proto::preamble::Verdict;
 use causeway_security::{Fingerprint, Line};
 use parking_lot::{Condvar, Mutex};
-use rustix::net::RecvFlags;
 
+use super::incoming::{Connections, Incoming, Seat};
 use super::words::{self, Heard, Words};
 use crate::worker::session::{Shared, spawn};
 
@@ -77,29 +76,6 @@ enum Path {
 struct Up {
     words: Arc<Words>,
     handles: Vec<TcpStream>,
-}
-
-/// An attempt of the other end.
-#[derive(Default)]
-struct Incoming {
-    attempt: u64,
-    events: Seat,
-    lanes: [Seat; LINK_LANES as usize],
-}
-
-#[derive(Default)]
-enum Seat {
-    #[default]
-    Free,
-    /// The connection has proved the secret, and is about to be handed over.
-    Promised,
-    Taken(Line),
-}
-
-/// All connections of a link, proved and with their options set.
-pub(super) struct Connections {
-    pub(super) events: Line,
-    pub(super) lanes: Vec<Line>,
 }
 
 /// A seat that a connection has claimed; free again unless the connection takes it.
@@ -407,84 +383,6 @@ impl Up {
     }
 }
 
-impl Connections {
-    /// Handles to end all connections with.
-    fn handles(&self) -> io::Result<Vec<TcpStream>> {
-        let all = std::iter::once(&self.events).chain(&self.lanes);
-        all.map(|line| line.socket().try_clone()).collect()
-    }
-}
-
-impl Incoming {
-    /// Forgets the attempt: its connections close, and late ones of it find no seat.
-    fn begin(&mut self) {
-        *self = Incoming {
-            attempt: self.attempt + 1,
-            ..Incoming::default()
-        };
-    }
-
-    /// The attempt that the seat belongs to.
-    fn claim(&mut self, lane: u8) -> Result<u64, Verdict> {
-        if lane == EVENT_LANE {
-            if self.is_alive() {
-                return Err(Verdict::TooMany);
-            }
-            self.begin();
-        } else if matches!(self.events, Seat::Free) {
-            // Lanes follow the connection for events.
-            return Err(Verdict::TooMany);
-        }
-        match self.seat(lane) {
-            Some(seat @ Seat::Free) => *seat = Seat::Promised,
-            Some(_) => return Err(Verdict::TooMany),
-            None => return Err(Verdict::Malformed),
-        }
-        Ok(self.attempt)
-    }
-
-    fn seat(&mut self, lane: u8) -> Option<&mut Seat> {
-        if lane == EVENT_LANE {
-            Some(&mut self.events)
-        } else {
-            self.lanes.get_mut(usize::from(lane))
-        }
-    }
-
-    /// Whether an attempt is under way.
-    fn is_alive(&self) -> bool {
-        match &self.events {
-            Seat::Free => false,
-            Seat::Promised => true,
-            Seat::Taken(line) => is_open(line.socket()),
-        }
-    }
-
-    /// The connections, once all are there.
-    fn complete(&mut self) -> Option<Connections> {
-        let seats = std::iter::once(&self.events).chain(&self.lanes);
-        if !seats.into_iter().all(|s| matches!(s, Seat::Taken(_))) {
-            return None;
-        }
-        let attempt = std::mem::take(self);
-        self.attempt = attempt.attempt + 1;
-        let lanes = attempt.lanes.into_iter().filter_map(Seat::line);
-        Some(Connections {
-            lanes: lanes.collect(),
-            events: attempt.events.line()?,
-        })
-    }
-}
-
-impl Seat {
-    fn line(self) -> Option<Line> {
-        match self {
-            Seat::Taken(line) => Some(line),
-            Seat::Free | Seat::Promised => None,
-        }
-    }
-}
-
 impl Place {
     /// The connection is ready. The last one of an attempt brings the link up.
     pub(crate) fn take(self, shared: &Arc<Shared>, line: Line) {
@@ -512,14 +410,5 @@ impl Drop for Place {
         {
             *seat = Seat::Free;
         }
-    }
-}
-
-/// Whether the peer has kept its end of a connection open on which it has nothing to say yet.
-fn is_open(socket: &TcpStream) -> bool {
-    let looked = rustix::net::recv(socket, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    match looked {
-        Ok((length, _)) => length > 0,
-        Err(error) => matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR),
     }
 }

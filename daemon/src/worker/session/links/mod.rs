@@ -6,7 +6,7 @@
 //! [`crate::bulk`].
 //!
 //! - [`link`]: one link, its connections, its states;
-//! - [`dial`]: this end's part in making the connections;
+//! - [`dial`]: this end's part in making the connections; [`incoming`]: the other end's;
 //! - [`words`]: the connection for events.
 //!
 //! What it is not: it knows no command and no buffer. Invariants: nothing that a peer says is heard before
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod dial;
+mod incoming;
 mod link;
 mod words;
 

@@ -12,7 +12,7 @@ use causeway_proto::status::Status;
 
 use super::{
     ARG_INFO, Answered, INVALID_BUILD_OPTIONS, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE,
-    INVALID_VALUE, Program, answer, answer_with, natives, source, submit,
+    INVALID_VALUE, Program, answer, natives, source, submit,
 };
 use crate::accounting::Counter;
 use crate::runtime::node::Device;
@@ -152,11 +152,14 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
                 of.compile(&list, options, &headers.collect::<Vec<_>>())
             };
             let result = with_arg_info(&options, program.has_source, &compiled);
+            let plain = Arc::clone(&native);
             let plainly = move || {
                 let options = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
-                compiled(&options)
+                let result = compiled(&options);
+                plain.forbid_asking();
+                result
             };
-            program.set_compiled((result == Ok(true)).then(|| Box::new(plainly) as _));
+            program.set_plainly((result == Ok(true)).then(|| Box::new(plainly) as _));
             let result = result.map(drop);
             answer(&native, result, &devices)
         },
@@ -217,9 +220,8 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             }
             let failed = result.err().unwrap_or(INVALID_PROGRAM);
             program.set_native(linked.ok_or(failed));
-            let askable = !inputs.iter().any(|input| input.is_plain());
             match program.native() {
-                Ok(native) => answer_with(&native, result, &devices, askable),
+                Ok(native) => answer(&native, result, &devices),
                 Err(status) => (status, String::new(), None),
             }
         },

@@ -209,7 +209,7 @@ pub(crate) fn compile(
     if !is_executable(build.status, build.binary_type) {
         return None;
     }
-    let kernels = signatures(&native, &devices, true);
+    let kernels = signatures(&native, &devices);
     let binary = native.binaries(MAX_BINARY).ok()?.pop()?;
     if binary.is_empty() {
         return None;

@@ -95,7 +95,7 @@ fn made(program: &Arc<Program>) -> Answered {
     };
     let body = ProgramAnswer {
         devices: builds_of(&native, devices),
-        kernels: signatures(&native, devices, true),
+        kernels: signatures(&native, devices),
     };
     (
         Status::SUCCESS,

@@ -62,7 +62,8 @@ struct State {
     native: Result<Arc<NativeProgram>, Status>,
     // While `native` came from the cache.
     loaded: Option<Loaded>,
-    arg_info: ArgInfo,
+    // While `native` has argument info by an option of ours: compiles it without.
+    plainly: Option<Plainly>,
     // Verbs not yet answered.
     jobs: usize,
 }
@@ -78,16 +79,6 @@ struct Loaded {
 /// Compiles a program once more, as the application asked.
 type Plainly = Box<dyn FnOnce() -> Result<(), Status> + Send>;
 
-/// What is known of a program's argument info.
-enum ArgInfo {
-    /// It is to be asked for; or the application has asked for it.
-    Askable,
-    /// A compilation has it, by an option that the application did not give.
-    Added(Plainly),
-    /// It was taken back. NVIDIA's driver must not be asked for it then: it answers with anything, and damages its memory.
-    TakenBack,
-}
-
 /// A verb's status, a word to people, and what else its answer holds.
 type Answered = (Status, String, Option<answer::Body>);
 
@@ -102,7 +93,7 @@ impl Program {
             state: Mutex::new(State {
                 native: native.map(Arc::new),
                 loaded: None,
-                arg_info: ArgInfo::Askable,
+                plainly: None,
                 jobs: 0,
             }),
         }
@@ -129,32 +120,19 @@ impl Program {
         let mut state = self.state.lock();
         state.native = native;
         state.loaded = None;
-        state.arg_info = ArgInfo::Askable;
+        state.plainly = None;
     }
 
-    /// It is compiled, with argument info that `plainly` compiles it without.
-    fn set_compiled(&self, plainly: Option<Plainly>) {
-        self.state.lock().arg_info = plainly.map_or(ArgInfo::Askable, ArgInfo::Added);
+    /// It is compiled; with argument info that `plainly` compiles it without, if that is ours.
+    fn set_plainly(&self, plainly: Option<Plainly>) {
+        self.state.lock().plainly = plainly;
     }
 
     /// Compiles it as the application asked, if it is not; says whether it has.
     fn compile_plainly(&self) -> bool {
-        let plainly = {
-            let info = &mut self.state.lock().arg_info;
-            match std::mem::replace(info, ArgInfo::TakenBack) {
-                ArgInfo::Added(plainly) => plainly,
-                other => {
-                    *info = other;
-                    return false;
-                }
-            }
-        };
-        plainly().is_ok()
-    }
-
-    /// Whether its argument info was taken back.
-    fn is_plain(&self) -> bool {
-        matches!(self.state.lock().arg_info, ArgInfo::TakenBack)
+        // The compiler runs without the lock.
+        let plainly = self.state.lock().plainly.take();
+        plainly.is_some_and(|plainly| plainly().is_ok())
     }
 
     /// The program is `native`, from the cache, until a verb needs the one from source again.
@@ -312,22 +290,12 @@ fn answer(
     result: Result<(), Status>,
     devices: &[(DeviceIndex, Device)],
 ) -> Answered {
-    answer_with(native, result, devices, true)
-}
-
-/// The same; without asking for argument info where it is not `askable`.
-fn answer_with(
-    native: &NativeProgram,
-    result: Result<(), Status>,
-    devices: &[(DeviceIndex, Device)],
-    askable: bool,
-) -> Answered {
     let builds = builds_of(native, devices);
     let executable = builds
         .iter()
         .any(|build| is_executable(build.status, build.binary_type));
     let kernels = if executable {
-        signatures(native, devices, askable)
+        signatures(native, devices)
     } else {
         Vec::new()
     };
@@ -362,15 +330,11 @@ fn build_of(native: &NativeProgram, index: DeviceIndex, device: Device) -> Devic
     }
 }
 
-fn signatures(
-    native: &NativeProgram,
-    devices: &[(DeviceIndex, Device)],
-    askable: bool,
-) -> Vec<KernelSignature> {
+fn signatures(native: &NativeProgram, devices: &[(DeviceIndex, Device)]) -> Vec<KernelSignature> {
     let kernels = native.kernels().unwrap_or_default();
     kernels
         .into_iter()
-        .filter_map(|kernel| signature::of(kernel, devices, askable).ok())
+        .filter_map(|kernel| signature::of(kernel, devices).ok())
         .collect()
 }
 

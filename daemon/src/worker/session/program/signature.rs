@@ -26,19 +26,18 @@ use crate::runtime::node::Device;
 const MAX_VALUE: usize = 32_764;
 const POINTER: usize = 8;
 
-/// What is known of `kernel` on the devices it was built for; `askable`: the driver may be asked about arguments.
+/// What is known of `kernel` on the devices it was built for.
 ///
 /// # Errors
 /// What the driver says to the first questions.
 pub(crate) fn of(
     mut kernel: Kernel,
     devices: &[(DeviceIndex, Device)],
-    askable: bool,
 ) -> Result<KernelSignature, Status> {
     let name = kernel.name()?;
     let attributes = kernel.attributes();
     let args = (0..kernel.arguments()?)
-        .map(|index| argument(&mut kernel, index, askable))
+        .map(|index| argument(&mut kernel, index))
         .collect();
     let devices = devices
         .iter()
@@ -65,8 +64,8 @@ fn on_device(kernel: &Kernel, index: DeviceIndex, device: Device) -> KernelOnDev
     }
 }
 
-fn argument(kernel: &mut Kernel, index: u32, askable: bool) -> ArgSignature {
-    if !askable {
+fn argument(kernel: &mut Kernel, index: u32) -> ArgSignature {
+    if !kernel.is_askable() {
         // Trials damage the driver's memory as well. What is given will tell what it is.
         return ArgSignature::default();
     }

@@ -1,0 +1,123 @@
+//! An attempt of the other end to connect a link: one seat for each connection.
+//!
+//! What it is not: whether an attempt is taken at all is the [`link`](super::link)'s to say. Invariant: connections of one
+//! attempt alone come together; a late one of an earlier attempt finds no seat.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::net::TcpStream;
+
+use causeway_proto::limits::LINK_LANES;
+use causeway_proto::preamble::{EVENT_LANE, Verdict};
+use causeway_security::Line;
+use rustix::net::RecvFlags;
+
+/// An attempt of the other end.
+#[derive(Default)]
+pub(super) struct Incoming {
+    pub(super) attempt: u64,
+    events: Seat,
+    lanes: [Seat; LINK_LANES as usize],
+}
+
+#[derive(Default)]
+pub(super) enum Seat {
+    #[default]
+    Free,
+    /// The connection has proved the secret, and is about to be handed over.
+    Promised,
+    Taken(Line),
+}
+
+/// All connections of a link, proved and with their options set.
+pub(super) struct Connections {
+    pub(super) events: Line,
+    pub(super) lanes: Vec<Line>,
+}
+
+impl Connections {
+    /// Handles to end all connections with.
+    pub(super) fn handles(&self) -> io::Result<Vec<TcpStream>> {
+        let all = std::iter::once(&self.events).chain(&self.lanes);
+        all.map(|line| line.socket().try_clone()).collect()
+    }
+}
+
+impl Incoming {
+    /// Forgets the attempt: its connections close, and late ones of it find no seat.
+    pub(super) fn begin(&mut self) {
+        *self = Incoming {
+            attempt: self.attempt + 1,
+            ..Incoming::default()
+        };
+    }
+
+    /// The attempt that the seat belongs to.
+    pub(super) fn claim(&mut self, lane: u8) -> Result<u64, Verdict> {
+        if lane == EVENT_LANE {
+            if self.is_alive() {
+                return Err(Verdict::TooMany);
+            }
+            self.begin();
+        } else if matches!(self.events, Seat::Free) {
+            // Lanes follow the connection for events.
+            return Err(Verdict::TooMany);
+        }
+        match self.seat(lane) {
+            Some(seat @ Seat::Free) => *seat = Seat::Promised,
+            Some(_) => return Err(Verdict::TooMany),
+            None => return Err(Verdict::Malformed),
+        }
+        Ok(self.attempt)
+    }
+
+    pub(super) fn seat(&mut self, lane: u8) -> Option<&mut Seat> {
+        if lane == EVENT_LANE {
+            Some(&mut self.events)
+        } else {
+            self.lanes.get_mut(usize::from(lane))
+        }
+    }
+
+    /// Whether an attempt is under way.
+    pub(super) fn is_alive(&self) -> bool {
+        match &self.events {
+            Seat::Free => false,
+            Seat::Promised => true,
+            Seat::Taken(line) => is_open(line.socket()),
+        }
+    }
+
+    /// The connections, once all are there.
+    pub(super) fn complete(&mut self) -> Option<Connections> {
+        let seats = std::iter::once(&self.events).chain(&self.lanes);
+        if !seats.into_iter().all(|s| matches!(s, Seat::Taken(_))) {
+            return None;
+        }
+        let attempt = std::mem::take(self);
+        self.attempt = attempt.attempt + 1;
+        let lanes = attempt.lanes.into_iter().filter_map(Seat::line);
+        Some(Connections {
+            lanes: lanes.collect(),
+            events: attempt.events.line()?,
+        })
+    }
+}
+
+impl Seat {
+    fn line(self) -> Option<Line> {
+        match self {
+            Seat::Taken(line) => Some(line),
+            Seat::Free | Seat::Promised => None,
+        }
+    }
+}
+
+/// Whether the peer has kept its end of a connection open on which it has nothing to say yet.
+fn is_open(socket: &TcpStream) -> bool {
+    let looked = rustix::net::recv(socket, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    match looked {
+        Ok((length, _)) => length > 0,
+        Err(error) => matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR),
+    }
+}

@@ -1,0 +1,142 @@
+//! Who is let in, to which devices; who is not, and how long he has.
+
+use std::time::{Instant, SystemTime};
+
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{GetInventoryRequest, Inventory};
+use causeway_proto::manager::Unit;
+use causeway_proto::version::WireVersion;
+use causeway_security::LeaseKey;
+use hyper_util::rt::TokioIo;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::common;
+use crate::common::Daemon;
+use crate::common::manager::{LONG, Manager, claim, grant};
+use crate::support::{allocate, cluster, configured, context_on, shown};
+
+#[test]
+fn a_lease_opens_a_session_with_its_devices_and_no_others() {
+    let cluster = cluster();
+    let hello = &cluster.node.hello;
+    assert_eq!(shown(hello.inventory.as_ref().unwrap()), [true; 3]);
+    assert_eq!((hello.shared[0].device, hello.shared[0].shares), (2, 2));
+    assert!(!hello.addresses.is_empty() && hello.leases.is_empty());
+    let (lease, credential) = cluster.lease();
+
+    let nothing = cluster.daemon.inventory();
+    assert_eq!(shown(&nothing), [false; 3]);
+    assert!(nothing.problems[0].contains("a lease is needed"));
+    assert!(cluster.refusal(&[]).contains("a lease is needed"));
+    let inventory = cluster.daemon.inventory_for(&credential);
+    assert_eq!(shown(&inventory), [false, true, false]);
+
+    let mut session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    let context = context_on(&mut session, 1);
+    assert_eq!(allocate(&mut session, context, 64).1, 0);
+    context_on(&mut session, 0);
+    session.ends();
+    cluster.node.expect_sessions(&lease, 0);
+}
+
+#[test]
+fn what_is_no_lease_of_this_node_opens_nothing() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let (node, manager) = (&cluster.node, &cluster.manager);
+    let sign = |change: &dyn Fn(&mut causeway_proto::manager::Claim)| {
+        let mut claim = claim(node, &lease);
+        change(&mut claim);
+        manager.key.sign(claim)
+    };
+    let stranger = LeaseKey::generate().unwrap().sign(claim(node, &lease));
+    let long_ago = SystemTime::now() - LONG;
+    let long_ago = long_ago.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    for (credential, said) in [
+        (b"a lease".to_vec(), "is no lease"),
+        (stranger, "not signed by this node's device manager"),
+        (
+            sign(&|of| of.not_after_unix_ms = long_ago.as_millis() as u64),
+            "has expired",
+        ),
+        (sign(&|of| of.user = "bob".to_owned()), "another user's"),
+        (sign(&|of| of.nodes[0].epoch = 10), "older grant"),
+        (sign(&|of| of.nodes[0].epoch = 12), "no such lease"),
+        (
+            sign(&|of| of.nodes[0].node_uuid = vec![1; 16].into()),
+            "nothing of this node",
+        ),
+        (
+            sign(&|of| {
+                of.nodes[0].units.push(Unit {
+                    platform: 0,
+                    device: 0,
+                    share: 0,
+                });
+            }),
+            "does not have what",
+        ),
+        (
+            sign(&|of| of.lease_id = vec![2; 16].into()),
+            "no such lease",
+        ),
+    ] {
+        let refusal = cluster.refusal(&credential);
+        assert!(refusal.contains(said), "{refusal}");
+        let inventory = cluster.daemon.inventory_for(&credential);
+        assert_eq!(shown(&inventory), [false; 3], "{said}");
+    }
+    let _session = cluster.open(&credential);
+    node.expect_sessions(&lease, 1);
+}
+
+/// One connection, in which a node is asked.
+async fn reach(daemon: &Daemon) -> NodeClient<Channel> {
+    let socket = tokio::net::TcpStream::connect(&daemon.address).await;
+    let mut socket = Some(socket.unwrap());
+    let connector = tower::service_fn(move |_: Uri| {
+        let socket = socket.take().map(TokioIo::new);
+        std::future::ready(socket.ok_or_else(|| std::io::Error::other("one is all there is")))
+    });
+    let node = Endpoint::from_static("http://node");
+    NodeClient::new(node.connect_with_connector(connector).await.unwrap())
+}
+
+async fn ask(
+    node: &mut NodeClient<Channel>,
+    credential: &[u8],
+) -> Result<Inventory, tonic::Status> {
+    let request = GetInventoryRequest {
+        wire_version: WireVersion::CURRENT.number().into(),
+        credential: credential.to_vec().into(),
+    };
+    Ok(node.get_inventory(request).await?.into_inner())
+}
+
+#[test]
+fn who_shows_no_lease_has_little_time() {
+    let manager = Manager::start();
+    let state = tempfile::tempdir().unwrap();
+    let short = "[connections]\nhandshake_time_limit_ms = 1000\n";
+    let daemon = configured(&manager, state.path(), short);
+    let node = manager.welcomed(10);
+    let lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    node.grant(&lease);
+    let credential = manager.credential(&node, &lease);
+    common::block_on(async {
+        let mut holder = reach(&daemon).await;
+        let devices = ask(&mut holder, &credential).await.unwrap();
+        assert_eq!(shown(&devices), [false, true, false]);
+        let mut stranger = reach(&daemon).await;
+        // He is told so, again and again, until his time is over.
+        let until = Instant::now() + common::LIMIT;
+        while let Ok(nothing) = ask(&mut stranger, b"a lease").await {
+            assert!(Instant::now() < until, "he is not ended");
+            assert_eq!(shown(&nothing), [false; 3]);
+            assert!(nothing.problems[0].contains("is no lease"));
+        }
+        // Later than that, over the connection that he had before.
+        ask(&mut holder, &credential).await.unwrap();
+    });
+}

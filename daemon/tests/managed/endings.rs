@@ -1,0 +1,134 @@
+//! What ends a lease, what does not, and what then becomes of its sessions.
+
+use tonic::Code;
+
+use crate::common::Session;
+use crate::common::manager::grant;
+use crate::support::{Cluster, allocate, cluster, context_on, daemon};
+
+#[test]
+fn a_withdrawn_lease_ends_its_sessions_and_its_credential_is_worth_nothing() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let mut sessions = [cluster.open(&credential), cluster.open(&credential)];
+    cluster.node.expect_sessions(&lease, 1);
+    cluster.node.expect_sessions(&lease, 2);
+    // Who has no session yet, because his worker is still loading, has nobody who could tell him.
+    for session in &mut sessions {
+        let context = context_on(session, 1);
+        assert_eq!(allocate(session, context, 64).1, 0);
+    }
+    cluster.node.withdraw(&lease);
+    for session in &mut sessions {
+        session.ends();
+        assert_eq!(session.heard.farewell, "the lease is over: a test");
+    }
+    cluster.node.expect_sessions(&lease, 1);
+    cluster.node.expect_sessions(&lease, 0);
+    cluster.node.expect_withdrawn(&lease);
+    assert!(cluster.refusal(&credential).contains("no such lease"));
+    // What was never here is not here either.
+    let other = grant(7, 12, &[(0, 0, 0, 0)]);
+    cluster.node.withdraw(&other);
+    cluster.node.expect_withdrawn(&other);
+    assert!(cluster.node.grant_refused(&other).contains("older"));
+}
+
+#[test]
+fn a_lease_ends_by_the_nodes_own_clock() {
+    let cluster = cluster();
+    let mut lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    lease.limit_ms = 1000;
+    cluster.node.grant(&lease);
+    let credential = cluster.manager.credential(&cluster.node, &lease);
+    let mut session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    session.ends();
+    let farewell = &session.heard.farewell;
+    assert_eq!(farewell, "the lease is over: its time is over");
+    cluster.node.expect_sessions(&lease, 0);
+    cluster.node.expect_withdrawn(&lease);
+}
+
+#[test]
+fn a_lease_ends_when_its_manager_is_silent_for_too_long() {
+    let cluster = cluster();
+    let mut lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    lease.autonomy_ms = 1000;
+    cluster.node.grant(&lease);
+    let credential = cluster.manager.credential(&cluster.node, &lease);
+    let mut session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    cluster.node.fall_silent();
+    session.ends();
+    assert!(session.heard.farewell.contains("not been heard of"));
+    cluster.node.expect_sessions(&lease, 0);
+    cluster.node.expect_withdrawn(&lease);
+}
+
+#[test]
+fn while_the_manager_is_away_leases_go_on() {
+    let Cluster {
+        daemon,
+        node,
+        manager,
+        state: _state,
+    } = cluster();
+    let lease = grant(1, 11, &[(0, 1, 0, 0)]);
+    node.grant(&lease);
+    let credential = manager.credential(&node, &lease);
+    let mut first = Session::try_open(&daemon, &credential).unwrap();
+    node.expect_sessions(&lease, 1);
+    drop(node);
+    // It is back, and says nothing yet.
+    let node = manager.joined();
+    first.ping();
+    let mut second = Session::try_open(&daemon, &credential).unwrap();
+    second.ping();
+    let running = &node.hello.leases;
+    assert_eq!((running.len(), running[0].sessions), (1, 1));
+    assert_eq!(
+        (&running[0].lease_id, running[0].epoch),
+        (&lease.lease_id, 11)
+    );
+    // What was said after the hello comes after it.
+    node.expect_sessions(&lease, 2);
+    // Meanwhile it has granted others what it numbers up to 20; this node never heard of it.
+    node.welcome(&manager.key, 20);
+    let late = grant(2, 20, &[(0, 0, 0, 0)]);
+    assert!(node.grant_refused(&late).contains("older"));
+    node.grant(&grant(2, 21, &[(0, 0, 0, 0)]));
+    first.ping();
+    // The unit is given to somebody else: whoever has it is fenced off.
+    let newer = grant(3, 22, &[(0, 1, 0, 0)]);
+    assert!(node.grant_refused(&newer).contains("still in use"));
+    for session in [&mut first, &mut second] {
+        session.ends();
+        assert!(session.heard.farewell.contains("somebody else"));
+    }
+}
+
+#[test]
+fn a_daemon_that_was_killed_comes_back_as_the_same_node_without_its_leases() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let mut session = cluster.open(&credential);
+    cluster.node.expect_sessions(&lease, 1);
+    let Cluster {
+        daemon: killed,
+        node,
+        manager,
+        state,
+    } = cluster;
+    let uuid = node.hello.node_uuid.clone();
+    drop(killed);
+    session.ends();
+    drop(node);
+    let again = daemon(&manager, state.path());
+    let node = manager.welcomed(11);
+    assert_eq!(node.hello.node_uuid, uuid);
+    assert!(node.hello.leases.is_empty());
+    assert!(node.grant_refused(&lease).contains("older"));
+    let refused = Session::try_open(&again, &credential).err();
+    assert_eq!(refused.unwrap().code(), Code::PermissionDenied);
+}

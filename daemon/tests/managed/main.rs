@@ -1,0 +1,11 @@
+//! A daemon in managed mode: what a device manager leases is served, and nothing else.
+//! One module per behaviour.
+
+mod admission;
+#[path = "../common/mod.rs"]
+mod common;
+mod endings;
+mod reports;
+mod shares;
+mod stopping;
+mod support;

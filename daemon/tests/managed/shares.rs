@@ -1,0 +1,84 @@
+//! Shares of a device, and the memory that each has.
+
+use causeway_proto::command::ObjectKind;
+use causeway_proto::request::answer_of;
+use causeway_proto::request::property::GLOBAL_MEM_SIZE;
+
+use crate::common::manager::grant;
+use crate::support::{allocate, cluster, context_on, shown};
+
+const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn shares_of_a_device_are_leased_apart_each_with_its_memory() {
+    let cluster = cluster();
+    let leases = [0, 1].map(|share| {
+        let epoch = 11 + u64::from(share);
+        let lease = grant(1 + share as u8, epoch, &[(0, 2, share, 64 * MIB)]);
+        cluster.node.grant(&lease);
+        lease
+    });
+    let beyond = grant(9, 20, &[(0, 2, 2, 64 * MIB)]);
+    assert!(cluster.node.grant_refused(&beyond).contains("no such"));
+    for lease in &leases {
+        let credential = cluster.manager.credential(&cluster.node, lease);
+        let inventory = cluster.daemon.inventory_for(&credential);
+        assert_eq!(shown(&inventory), [false, false, true]);
+        let device = &inventory.platforms[0].devices[2];
+        let memory = answer_of(&device.info, GLOBAL_MEM_SIZE).unwrap();
+        assert_eq!(memory, (64 * MIB).to_le_bytes());
+
+        let mut session = cluster.open(&credential);
+        cluster.node.expect_sessions(lease, 1);
+        let context = context_on(&mut session, 2);
+        let (first, status) = allocate(&mut session, context, 40 * MIB);
+        assert_eq!(status, 0);
+        // In another context it is the same memory.
+        let other = context_on(&mut session, 2);
+        let (_, status) = allocate(&mut session, other, 30 * MIB);
+        assert_eq!(status, MEM_OBJECT_ALLOCATION_FAILURE);
+        session.release(ObjectKind::Memory, first);
+        let (_, status) = allocate(&mut session, other, 30 * MIB);
+        assert_eq!(status, 0);
+        drop(session);
+        cluster.node.expect_sessions(lease, 0);
+    }
+}
+
+#[test]
+fn the_sessions_of_a_lease_share_the_memory_of_its_share() {
+    let cluster = cluster();
+    let lease = grant(1, 11, &[(0, 2, 0, 64 * MIB)]);
+    cluster.node.grant(&lease);
+    let credential = cluster.manager.credential(&cluster.node, &lease);
+    let mut killed = cluster.open(&credential);
+    let worker = killed.worker();
+    let mut other = cluster.open(&credential);
+    let of_killed = context_on(&mut killed, 2);
+    let of_other = context_on(&mut other, 2);
+    let full = |(_, status)| assert_eq!(status, MEM_OBJECT_ALLOCATION_FAILURE);
+    let fits = |(buffer, status)| {
+        assert_eq!(status, 0);
+        buffer
+    };
+    let first = fits(allocate(&mut killed, of_killed, 40 * MIB));
+    full(allocate(&mut other, of_other, 40 * MIB));
+    let second = fits(allocate(&mut other, of_other, 24 * MIB));
+    full(allocate(&mut killed, of_killed, MIB));
+    killed.release(ObjectKind::Memory, first);
+    killed.ping();
+    other.release(ObjectKind::Memory, second);
+    let _third = fits(allocate(&mut other, of_other, 10 * MIB));
+    fits(allocate(&mut killed, of_killed, 54 * MIB));
+    full(allocate(&mut other, of_other, MIB));
+    // Who is killed gives nothing back; the supervisor does.
+    let pid = rustix::process::Pid::from_raw(worker as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    killed.ends();
+    for count in [1, 2, 1] {
+        cluster.node.expect_sessions(&lease, count);
+    }
+    fits(allocate(&mut other, of_other, 54 * MIB));
+    full(allocate(&mut other, of_other, MIB));
+}

@@ -1,0 +1,99 @@
+//! A manager that the test plays, a daemon that it has welcomed, and what sessions on it ask first.
+
+use std::path::Path;
+
+use causeway_proto::command::CreateContext;
+use causeway_proto::command::command::Kind;
+use causeway_proto::control::Inventory;
+use causeway_proto::manager::Grant;
+use tonic::Code;
+
+use crate::common::manager::{Manager, Node, grant};
+use crate::common::{Daemon, Session};
+
+/// Three devices, of which the last is offered as two.
+pub(crate) const DEVICES: &str = "devices = 3";
+pub(crate) const SHARES: &str = "[[shares]]\ndevice = \"0.2\"\ncount = 2\nmemory = 67108864\n";
+
+pub(crate) fn daemon(manager: &Manager, state: &Path) -> Daemon {
+    configured(manager, state, SHARES)
+}
+
+pub(crate) fn configured(manager: &Manager, state: &Path, text: &str) -> Daemon {
+    let config = state.join("daemon.toml");
+    std::fs::write(&config, text).unwrap();
+    let arguments = [
+        "--manager",
+        &manager.address.to_string(),
+        "--config",
+        config.to_str().unwrap(),
+    ];
+    let state = [("STATE_DIRECTORY", state.to_str().unwrap())];
+    Daemon::fake_with(DEVICES, &arguments, &state)
+}
+
+/// A manager, a daemon that it has welcomed, and where that keeps its identity.
+pub(crate) struct Cluster {
+    pub(crate) daemon: Daemon,
+    pub(crate) node: Node,
+    pub(crate) manager: Manager,
+    pub(crate) state: tempfile::TempDir,
+}
+
+pub(crate) fn cluster() -> Cluster {
+    let manager = Manager::start();
+    let state = tempfile::tempdir().unwrap();
+    let daemon = daemon(&manager, state.path());
+    let node = manager.welcomed(10);
+    Cluster {
+        daemon,
+        node,
+        manager,
+        state,
+    }
+}
+
+impl Cluster {
+    /// A lease of whole device 1, and what its client shows.
+    pub(crate) fn lease(&self) -> (Grant, Vec<u8>) {
+        let lease = grant(1, 11, &[(0, 1, 0, 0)]);
+        self.node.grant(&lease);
+        let credential = self.manager.credential(&self.node, &lease);
+        (lease, credential)
+    }
+
+    pub(crate) fn open(&self, credential: &[u8]) -> Session {
+        Session::try_open(&self.daemon, credential).unwrap()
+    }
+
+    pub(crate) fn refusal(&self, credential: &[u8]) -> String {
+        let refused = Session::try_open(&self.daemon, credential);
+        let status = refused.err().expect("no session");
+        assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+        status.message().to_owned()
+    }
+}
+
+pub(crate) fn shown(inventory: &Inventory) -> Vec<bool> {
+    let devices = inventory.platforms.iter().flat_map(|of| &of.devices);
+    devices.map(|device| !device.info.is_empty()).collect()
+}
+
+pub(crate) fn context_on(session: &mut Session, device: u32) -> u64 {
+    let context = session.new_id();
+    session.send(vec![Kind::CreateContext(CreateContext {
+        context,
+        platform: 0,
+        devices: vec![device],
+    })]);
+    context
+}
+
+/// What became of a buffer: 0, or why there is none.
+pub(crate) fn allocate(session: &mut Session, context: u64, size: u64) -> (u64, i32) {
+    let buffer = session.buffer(context, size, &[]);
+    session.ping();
+    let mut notices = session.heard.notices.iter();
+    let broken = notices.find(|notice| notice.id == buffer);
+    (buffer, broken.map_or(0, |notice| notice.status))
+}

@@ -1,0 +1,210 @@
+//! [`super`]'s tests: which places count, and what is believed.
+
+use super::*;
+use crate::config::Carrier;
+use std::os::unix::fs::PermissionsExt;
+
+struct Places {
+    root: tempfile::TempDir,
+    environment: Environment,
+}
+
+impl Places {
+    fn new() -> Places {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        let environment = Environment {
+            working_directory: Some(at("cwd")),
+            user: Some(at("user")),
+            system: at("system"),
+            uid: rustix::process::geteuid().as_raw(),
+            ..Environment::default()
+        };
+        Places { root, environment }
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.root.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        path
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        self.environment
+            .load()
+            .servers
+            .iter()
+            .map(|server| server.address.to_string())
+            .collect()
+    }
+}
+
+// `etc/servers.toml` as it is, and with its examples.
+#[test]
+fn the_sample_is_understood() {
+    let sample = include_str!("../../../etc/servers.toml");
+    let places = Places::new();
+    places.write("system/servers.toml", sample);
+    assert_eq!(places.addresses(), ["127.0.0.1:7079"]);
+    let plain = places.environment.load();
+    assert_eq!(
+        (plain.problems, plain.lease.is_none()),
+        (Vec::new(), true),
+        "as it is"
+    );
+    places.write("system/servers.toml", &sample.replace("#: ", ""));
+    let settings = places.environment.load();
+    assert_eq!(settings.problems, []);
+    assert_eq!(settings.servers.len(), 2);
+    assert!(settings.tls.ca.is_some() && settings.lease.is_some());
+}
+
+#[test]
+fn the_variable_overrides_whether_memory_is_shared() {
+    let mut places = Places::new();
+    let two = "[[server]]\naddress = \"a\"\nshared_memory = false\n[[server]]\naddress = \"b\"\n";
+    places.write("system/servers.toml", two);
+    for (set, expected, problems) in [
+        (None, [false, true], 0),
+        (Some("0"), [false, false], 0),
+        (Some("1"), [true, true], 0),
+        (Some("off"), [false, true], 1),
+    ] {
+        places.environment.shared_memory = set.map(OsString::from);
+        let settings = places.environment.load();
+        let shared: Vec<_> = settings.servers.iter().map(|s| s.shared_memory).collect();
+        assert_eq!(shared, expected, "{set:?}");
+        assert_eq!(settings.problems.len(), problems, "{set:?}");
+    }
+}
+
+#[test]
+fn the_variable_overrides_what_is_compressed() {
+    let mut places = Places::new();
+    let two = "[[server]]\naddress = \"a\"\ncompression = \"lz4\"\n[[server]]\naddress = \"b\"\n";
+    places.write("system/servers.toml", two);
+    let (off, lz4) = (Compression::Off, Compression::Lz4);
+    for (set, expected, problems) in [
+        (None, [lz4, off], 0),
+        (Some("lz4"), [lz4, lz4], 0),
+        (Some("off"), [off, off], 0),
+        (Some("1"), [lz4, off], 1),
+    ] {
+        places.environment.compression = set.map(OsString::from);
+        let settings = places.environment.load();
+        let found: Vec<_> = settings.servers.iter().map(|s| s.compression).collect();
+        assert_eq!(found, expected, "{set:?}");
+        assert_eq!(settings.problems.len(), problems, "{set:?}");
+    }
+}
+
+#[test]
+fn who_to_believe_is_said_by_the_server_the_environment_and_the_file() {
+    let mut places = Places::new();
+    let text = "[tls]\nca = \"ca\"\ncertificate = \"c\"\nkey = \"k\"\n[[server]]\naddress = \"a\"\n\
+                [[server]]\naddress = \"b\"\nca = \"/own\"\ncertificate = \"/c\"\nkey = \"/k\"\n";
+    places.write("system/servers.toml", text);
+    places.environment.tls.ca = Some("/environment".into());
+    places.environment.servers = Some("a,b,c".into());
+    let settings = places.environment.load();
+    assert_eq!(settings.problems, []);
+    let said: Vec<_> = settings.servers.iter().map(|server| &server.tls).collect();
+    let system = &places.environment.system;
+    for (tls, ca, key) in [
+        (said[0], "/environment".into(), system.join("k")),
+        (said[1], PathBuf::from("/own"), "/k".into()),
+        (said[2], "/environment".into(), system.join("k")),
+    ] {
+        assert_eq!((tls.ca.as_ref(), tls.key.as_ref()), (Some(&ca), Some(&key)));
+    }
+    assert_eq!(settings.tls.certificate, Some(system.join("c")));
+}
+
+#[test]
+fn nothing_configured_says_nothing() {
+    assert_eq!(Places::new().environment.load(), Settings::default());
+}
+
+#[test]
+fn the_first_place_that_says_anything_counts() {
+    let mut places = Places::new();
+    places.write("system/servers.list", "system\n");
+    assert_eq!(places.addresses(), ["system:7079"]);
+    places.write("user/servers.toml", "[[server]]\naddress = \"user\"\n");
+    places.write("user/servers.list", "user2\n");
+    assert_eq!(places.addresses(), ["user:7079", "user2:7079"]);
+    places.write("cwd/servers.list", "here\n");
+    assert_eq!(places.addresses(), ["here:7079"]);
+    places.environment.config = Some(places.write("named.list", "named\n"));
+    assert_eq!(places.addresses(), ["named:7079"]);
+    places.environment.config = Some(places.root.path().join("system"));
+    assert_eq!(places.addresses(), ["system:7079"]);
+}
+
+#[test]
+fn a_named_file_must_be_there() {
+    let mut places = Places::new();
+    places.write("user/servers.list", "user\n");
+    places.environment.config = Some(PathBuf::from("/nowhere/servers.toml"));
+    let settings = places.environment.load();
+    assert_eq!(settings.servers, []);
+    assert_eq!(
+        settings.problems[0].to_string(),
+        "CAUSEWAY_CONFIG: /nowhere/servers.toml is not there"
+    );
+}
+
+#[test]
+fn a_file_in_the_working_directory_that_others_can_write_is_passed_over() {
+    let mut places = Places::new();
+    places.write("user/servers.list", "user\n");
+    let path = places.write("cwd/servers.toml", "[[server]]\naddress = \"evil\"\n");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let settings = places.environment.load();
+    assert_eq!(settings.servers[0].address.as_str(), "user:7079");
+    assert!(
+        settings.problems[0]
+            .to_string()
+            .contains("others can write it")
+    );
+    // As root's files are believed, another user can only be tried with one that is not root's.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+        places.environment.uid = 54321;
+        assert!(
+            places.environment.load().problems[0]
+                .to_string()
+                .contains("another user")
+        );
+    }
+}
+
+#[test]
+fn the_variable_overrides_and_keeps_what_the_file_says() {
+    let mut places = Places::new();
+    places.write(
+        "user/servers.toml",
+        "[[server]]\naddress = \"a\"\ncarrier = \"grpc\"\n[[server]]\naddress = \"b\"\n",
+    );
+    places.environment.servers = Some("c,a".into());
+    let settings = places.environment.load();
+    assert_eq!(places.addresses(), ["c:7079", "a:7079"]);
+    assert_eq!(settings.servers[1].carrier, Carrier::Grpc);
+    assert_eq!(settings.origins, ["CAUSEWAY_SERVERS"]);
+}
+
+#[test]
+fn what_is_no_file_is_not_read() {
+    let places = Places::new();
+    fs::create_dir(places.root.path().join("user/servers.toml")).unwrap();
+    assert!(
+        places.environment.load().problems[0]
+            .to_string()
+            .contains("not a regular file")
+    );
+}

@@ -1,0 +1,104 @@
+//! The worker's end of a session: the test reads its commands and says what it likes.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender};
+
+use causeway_proto::command::worker_server::Worker;
+use causeway_proto::command::{CommandBatch, EventBatch};
+use causeway_proto::frame;
+use prost::Message;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::PATIENCE;
+
+/// The worker's end of a command connection.
+pub struct FakeWorker(pub(super) Link);
+
+pub(super) enum Link {
+    Direct(TcpStream),
+    Grpc {
+        received: Receiver<CommandBatch>,
+        events: tokio::sync::mpsc::UnboundedSender<Result<EventBatch, Status>>,
+        killer: TcpStream,
+    },
+}
+
+impl FakeWorker {
+    /// The next batch; `None` when the client has closed.
+    pub fn try_receive(&mut self) -> Option<CommandBatch> {
+        match &mut self.0 {
+            Link::Direct(stream) => {
+                let mut prefix = [0; frame::PREFIX];
+                stream.read_exact(&mut prefix).ok()?;
+                let mut bytes = vec![0; frame::length(prefix).unwrap()];
+                stream.read_exact(&mut bytes).ok()?;
+                Some(CommandBatch::decode(&bytes[..]).unwrap())
+            }
+            Link::Grpc { received, .. } => received.recv_timeout(PATIENCE).ok(),
+        }
+    }
+
+    pub fn receive(&mut self) -> CommandBatch {
+        self.try_receive().expect("a batch")
+    }
+
+    pub fn send(&mut self, batch: EventBatch) {
+        match &mut self.0 {
+            Link::Direct(stream) => {
+                let bytes = batch.encode_to_vec();
+                stream
+                    .write_all(&frame::prefix(bytes.len()).unwrap())
+                    .unwrap();
+                stream.write_all(&bytes).unwrap();
+            }
+            Link::Grpc { events, .. } => events.send(Ok(batch)).unwrap(),
+        }
+    }
+
+    /// Bytes that may be no frame at all; direct carrier only.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.socket().write_all(bytes).unwrap();
+    }
+
+    /// The connection itself.
+    pub fn socket(&mut self) -> &mut TcpStream {
+        match &mut self.0 {
+            Link::Direct(stream) => stream,
+            Link::Grpc { killer, .. } => killer,
+        }
+    }
+
+    /// Dies.
+    pub fn die(mut self) {
+        let _ = self.socket().shutdown(std::net::Shutdown::Both);
+    }
+}
+
+pub(super) struct Bridge {
+    pub(super) batches: Mutex<Sender<CommandBatch>>,
+    pub(super) events:
+        Mutex<Option<tokio::sync::mpsc::UnboundedReceiver<Result<EventBatch, Status>>>>,
+}
+
+#[tonic::async_trait]
+impl Worker for Bridge {
+    type CommandsStream = UnboundedReceiverStream<Result<EventBatch, Status>>;
+
+    async fn commands(
+        &self,
+        request: Request<tonic::Streaming<CommandBatch>>,
+    ) -> Result<Response<Self::CommandsStream>, Status> {
+        let batches = self.batches.lock().unwrap().clone();
+        let mut commands = request.into_inner();
+        tokio::spawn(async move {
+            while let Ok(Some(batch)) = commands.message().await {
+                let _ = batches.send(batch);
+            }
+        });
+        let events = self.events.lock().unwrap().take().unwrap();
+        Ok(Response::new(UnboundedReceiverStream::new(events)))
+    }
+}
