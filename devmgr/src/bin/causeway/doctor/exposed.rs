@@ -22,7 +22,10 @@ pub(super) fn exposed(told: &KindList, nodes: Option<&[NodeInfo]>) -> Vec<Findin
         let found = "INSECURE: everyone who can reach it can use it under any name, or read what crosses the network";
         Finding::note(MANAGER, found, CURE_OF_MANAGER)
     });
-    let node = |who: &str| Finding::note(NODES, format!("INSECURE: everyone who can reach {who}, and read what crosses the network"), CURE_OF_NODES);
+    let node = |who: &str| {
+        let found = format!("INSECURE: everyone who can reach {who}, and read what crosses the network");
+        Finding::note(NODES, found, CURE_OF_NODES)
+    };
     let of_nodes = match (nodes, told.insecure_nodes) {
         (Some(nodes), _) => {
             let names = NodeNames::of(nodes.iter().map(|of| (json::id(&of.node_uuid), of.name.as_str())));
