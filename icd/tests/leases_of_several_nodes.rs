@@ -37,6 +37,44 @@ fn a_lease_may_be_of_several_nodes_and_loses_one_of_them() {
 }
 
 #[test]
+fn a_program_is_told_which_node_its_lease_has_lost_and_the_others_go_on() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("[policy.timing]\nlease = 1500\n");
+    let _one = cluster.node("[[device]]\nname = \"A\"");
+    let mut other = cluster.node("[[device]]\nname = \"B\"");
+    let mut program = cluster.using("2; spread");
+    assert_eq!(program.ask("each"), "0 0");
+
+    // ---- lost for the moment: the manager waits for it to come back
+    other.crash();
+    eventually("the node's loss", || {
+        (lost(&program.ask("each")) == 1).then_some(())
+    });
+    // ---- it has forgotten what ran there
+    other.start_again(&cluster.manager.node_arguments());
+    program.warns("the lease has lost the devices of node ");
+    // The devices of the other go on, its own are as they were, and nobody waits for an answer.
+    for _ in 0..3 {
+        assert_eq!(lost(&program.ask("each")), 1);
+    }
+    assert_eq!(program.ask("devices").len(), 3);
+    let leases = cluster.manager.admin().leases().expect("a list");
+    assert_eq!((leases[0].nodes.len(), leases[0].lost.len()), (1, 1));
+    // Others may have what it lost.
+    let mut next = cluster.using("1");
+    assert_eq!(next.code("round"), CL_SUCCESS);
+    next.end();
+    program.end();
+}
+
+/// How many of these codes are none of success.
+fn lost(codes: &str) -> usize {
+    codes.split(' ').filter(|code| *code != "0").count()
+}
+
+#[test]
 fn who_thinks_for_longer_than_a_reservation_asks_again() {
     if played() {
         return;

@@ -3,7 +3,8 @@
 //! - [`control`]: ordinary gRPC to a node's supervisor.
 //! - [`command`]: the ordered stream of commands to a worker and of events back; moved by a carrier
 //!   (gRPC, or [`frame`]s straight over a socket).
-//! - [`manager`]: gRPC to the device manager, and the lease that it signs; [`codec`]: its buffers.
+//! - [`manager`]: gRPC to the device manager, and the lease that it signs; [`codec`]: its buffers; [`named_lease`]: how a
+//!   call to a node says which lease it is about.
 //! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the
 //!   proof of the session's secret that follows them.
 //! - [`bulk`]: the 32-byte header before every chunk of bulk data.
@@ -27,6 +28,7 @@ pub mod frame;
 pub mod id;
 pub mod image_format;
 pub mod limits;
+pub mod named_lease;
 pub mod patience;
 pub mod preamble;
 pub mod raster;

@@ -40,11 +40,13 @@ pub enum WireVersion {
     V15 = 15,
     /// 2026-11: build options and names of headers of any encoding.
     V16 = 16,
+    /// 2026-11: the holder of a lease is told which nodes' devices it has lost; calls to nodes name the lease in a header.
+    V17 = 17,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V16;
+    pub const CURRENT: WireVersion = WireVersion::V17;
 
     /// Its number.
     #[must_use]

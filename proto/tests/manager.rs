@@ -157,6 +157,10 @@ fn what_clients_and_the_manager_say() {
                 units: vec![Unit::default()],
                 devices: vec!["GPU".to_owned()],
             }],
+            lost: vec![NodeShare {
+                node_uuid: vec![8; 16].into(),
+                ..NodeShare::default()
+            }],
             lifetime_ms: 10_000,
             reserved: true,
             time_left_ms: 0,

@@ -20,6 +20,7 @@ mod holders;
 mod inherited;
 mod inventory;
 mod listen;
+mod long_messages;
 mod managed;
 mod node_service;
 mod opening;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_proto::control::node_server::{Node, NodeServer};
+use causeway_proto::control::node_server::Node;
 use causeway_proto::control::{
     Client, CloseSessionReply, CloseSessionRequest, GetInventoryRequest, GetStatusRequest,
     Inventory, NodeStatus, OpenSessionReply, OpenSessionRequest,
@@ -22,6 +22,7 @@ use tonic::{Code, Request, Response, Status};
 use super::Supervisor;
 use super::authentication::{self, Door, User, caller};
 use super::holders::Holder;
+use super::long_messages::ByHead;
 use super::managed::{Managed, NoLease, Place};
 use super::workers::NotOpened;
 use crate::handover::{Leased, MAX_USER, Owner};
@@ -29,8 +30,6 @@ use crate::handover::{Leased, MAX_USER, Owner};
 /// Where accepted connections that speak HTTP/2 go.
 pub(super) type ControlConnections = mpsc::Sender<io::Result<Connection>>;
 
-/// A request is small; its strings are cut before they reach the log.
-const MAX_REQUEST: usize = 64 << 10;
 /// A peer that vanished is noticed by a ping, so that its place is free again.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(10);
@@ -66,7 +65,7 @@ pub(super) fn serve(supervisor: &Arc<Supervisor>) -> Result<ControlConnections, 
     let (connections, incoming) = mpsc::channel(64);
     let door = Door(Arc::clone(supervisor));
     let node = NodeService(Arc::clone(supervisor));
-    let node = NodeServer::new(node).max_decoding_message_size(MAX_REQUEST);
+    let node = ByHead::new(supervisor, node);
     let health = supervisor.health.subscribe();
     // Who asks for devices may wait for others' look at them and for his own; each is up to two probes.
     let probes = 4 * supervisor.settings.inventory.probe_time_limit;

@@ -60,12 +60,14 @@ pub enum Action {
         /// How it stands.
         outcome: Outcome,
     },
-    /// A lease has lost the devices of one node; it goes on with the others.
+    /// A lease has lost the devices of one node; it goes on with the others. Its client hears what it has now.
     Reduced {
         /// Which.
         lease: LeaseId,
         /// Whose devices it lost.
         node: NodeId,
+        /// How it stands since: `Reserved` or `Leased`.
+        outcome: Outcome,
     },
     /// A lease that its client was told of has ended. Said when it is decided; its units are free later.
     Ended {
@@ -140,6 +142,8 @@ pub struct Granted {
     pub epoch: Epoch,
     /// The units by node. The first kind's come first in the request's order only where nodes allow it.
     pub units: Vec<(NodeId, Vec<Unit>)>,
+    /// Those that it had and has lost, with their nodes.
+    pub lost: Vec<(NodeId, Vec<Unit>)>,
     /// When it ends unless it is confirmed or renewed.
     pub until: Time,
     /// When it ends in any case.

@@ -82,6 +82,9 @@ pub struct LeaseRow {
     pub devices: DeviceRequest,
     /// The units, by node.
     pub units: Vec<(NodeId, Vec<UnitRow>)>,
+    /// Those that it has lost.
+    #[serde(default)]
+    pub lost: Vec<(NodeId, Vec<UnitRow>)>,
     /// When it was granted.
     pub since: Wall,
     /// How long it may last.

@@ -33,7 +33,12 @@ impl Manager {
             _ if gone => self.end(epoch, EndReason::NodeLost),
             _ => {
                 self.store_lease(epoch);
-                self.act(Action::Reduced { lease, node });
+                let outcome = self.grants[&epoch].outcome(self.skew);
+                self.act(Action::Reduced {
+                    lease,
+                    node,
+                    outcome,
+                });
             }
         }
     }

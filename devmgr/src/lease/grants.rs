@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use causeway_proto::request::Placement;
 
-use super::action::{Action, EndReason, Grant, GrantedUnit, Outcome, Refusal};
+use super::action::{Action, EndReason, Grant, GrantedUnit, Refusal};
 use super::alarm::Alarm;
 use super::change::{Change, LeaseRow, UnitRow};
 use super::event::GrantWord;
@@ -179,19 +179,13 @@ impl Manager {
                 until: now.after(timing.lease),
             },
         };
-        let granted = holding.granted(self.skew);
+        let outcome = holding.outcome(self.skew);
         if stored {
             self.store(Change::DeleteWaiting(lease));
         }
         self.store_lease(epoch);
         self.arm_grant(epoch);
-        self.tell(
-            lease,
-            match reserve {
-                true => Outcome::Reserved(granted),
-                false => Outcome::Leased(granted),
-            },
-        );
+        self.tell(lease, outcome);
     }
 
     pub(super) fn store_lease(&mut self, epoch: Epoch) {
@@ -206,15 +200,15 @@ impl Manager {
             unit: of.unit,
             memory: of.memory,
         };
+        let units = |of: &Part| (of.node, of.units.iter().map(row).collect());
         let row = LeaseRow {
             lease: holding.demand.lease,
             epoch,
             user: holding.demand.party.user.clone(),
             groups: holding.demand.party.groups.clone(),
             devices: holding.demand.devices.clone(),
-            units: there
-                .map(|of| (of.node, of.units.iter().map(row).collect()))
-                .collect(),
+            units: there.map(units).collect(),
+            lost: holding.lost().map(units).collect(),
             since: holding.since,
             limit: holding.limit,
             confirmed: !matches!(holding.phase, Phase::Reserved { .. }),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use causeway_proto::request::DeviceRequest;
 
-use super::action::{EndReason, Granted};
+use super::action::{EndReason, Granted, Outcome};
 use super::event::NewRequest;
 use super::id::{Epoch, LeaseId};
 use super::lack::Lack;
@@ -166,6 +166,21 @@ impl Holding {
         }
     }
 
+    /// What its client has had and has no more, though it has not ended.
+    pub(super) fn lost(&self) -> impl Iterator<Item = &Part> {
+        let is_live = self.is_live();
+        let gone = self.parts.iter().filter(|of| of.state == PartState::Gone);
+        gone.filter(move |_| is_live)
+    }
+
+    /// How a live one stands.
+    pub(super) fn outcome(&self, skew: Span) -> Outcome {
+        match self.phase {
+            Phase::Reserved { .. } => Outcome::Reserved(self.granted(skew)),
+            _ => Outcome::Leased(self.granted(skew)),
+        }
+    }
+
     /// As its client is told; `skew` makes times the outside's.
     pub(super) fn granted(&self, skew: Span) -> Granted {
         let there = self.parts.iter().filter(|of| of.state != PartState::Gone);
@@ -173,6 +188,7 @@ impl Holding {
         Granted {
             epoch: self.epoch,
             units: there.map(|of| (of.node, units(of))).collect(),
+            lost: self.lost().map(|of| (of.node, units(of))).collect(),
             until: self.until().unwrap_or_default().after(skew),
             ends: self.ends.map(|ends| ends.after(skew)),
         }

@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::alarm::{Alarm, Alarms};
-use super::change::{LeaseRow, Rows, WaitingRow};
+use super::change::{LeaseRow, Rows, UnitRow, WaitingRow};
 use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
 use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
 use super::time::{Calendar, Span, Wall};
-use crate::inventory::{Chosen, Cluster};
+use crate::inventory::{Chosen, Cluster, NodeId};
 use crate::policy::ledger::{Ledger, Party};
 use crate::policy::queue::Queue;
 
@@ -120,15 +120,9 @@ impl Manager {
             wait: false,
             reserve: !row.confirmed,
         });
-        let mut parts = Vec::with_capacity(row.units.len());
+        let mut parts = Vec::with_capacity(row.units.len() + row.lost.len());
         for (node, units) in row.units {
-            let chosen = units.into_iter().map(|of| Chosen {
-                node,
-                unit: of.unit,
-                memory: of.memory,
-                limit: None,
-            });
-            let units: Vec<Chosen> = chosen.collect();
+            let units = chosen(node, units);
             let promised = row
                 .limit
                 .map_or(0, |of| of.0.saturating_mul(units.len() as u64));
@@ -148,6 +142,14 @@ impl Manager {
                 promised: Span(promised),
             });
         }
+        parts.extend(row.lost.into_iter().map(|(node, units)| Part {
+            node,
+            units: chosen(node, units),
+            state: PartState::Gone,
+            sessions: 0,
+            counted: false,
+            promised: Span(0),
+        }));
         let timing = &self.policy.timing;
         let passed = self.calendar.since(since);
         let left = |limit: Span| Span(limit.0.saturating_sub(passed.0));
@@ -199,6 +201,16 @@ impl Manager {
         self.from_before.insert(row.place);
         self.enqueue(&demand, queued);
     }
+}
+
+fn chosen(node: NodeId, units: Vec<UnitRow>) -> Vec<Chosen> {
+    let chosen = units.into_iter().map(|of| Chosen {
+        node,
+        unit: of.unit,
+        memory: of.memory,
+        limit: None,
+    });
+    chosen.collect()
 }
 
 fn known(row: &super::change::NodeRow) -> Node {

@@ -225,11 +225,9 @@ impl Manager {
                 let Some(holding) = self.grants.get(&epoch) else {
                     return Outcome::Unknown;
                 };
-                let granted = || holding.granted(self.skew);
                 match holding.phase {
                     Phase::Offered { .. } => Outcome::Offered,
-                    Phase::Reserved { .. } => Outcome::Reserved(granted()),
-                    _ => Outcome::Leased(granted()),
+                    _ => holding.outcome(self.skew),
                 }
             }
             None => Outcome::Unknown,

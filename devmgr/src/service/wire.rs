@@ -142,12 +142,11 @@ impl Signing<'_> {
             not_after_unix_ms: super::gate::wall_now().0.saturating_add(lifetime.0),
             ..pb::Claim::default()
         });
-        let units = granted.units.iter();
-        let nodes = units.map(|(id, units)| share(self.book, *id, units.iter()));
         pb::Granted {
             lease_id: lease_id.into(),
             signed_lease: signed.into(),
-            nodes: nodes.collect(),
+            nodes: all_shares(self.book, &granted.units),
+            lost: all_shares(self.book, &granted.lost),
             lifetime_ms: lifetime.0,
             reserved,
             time_left_ms: granted.ends.map_or(0, |ends| ends.since(self.now).0.max(1)),
@@ -171,6 +170,13 @@ fn share<'a>(book: &Book, id: NodeId, units: impl Iterator<Item = &'a Unit>) -> 
         units,
         devices,
     }
+}
+
+fn all_shares(book: &Book, by_node: &[(NodeId, Vec<Unit>)]) -> Vec<pb::NodeShare> {
+    let by_node = by_node.iter();
+    by_node
+        .map(|(id, units)| share(book, *id, units.iter()))
+        .collect()
 }
 
 /// Units by node.
@@ -256,8 +262,6 @@ fn refusal_code(refusal: &Refusal) -> pb::RefusalCode {
 }
 
 pub(super) fn lease_info(sight: &Sight<'_>, of: &LeaseView<'_>) -> pb::LeaseInfo {
-    let units = of.granted.units.iter();
-    let nodes = units.map(|(id, units)| share(sight.book, *id, units.iter()));
     let state = match of.state {
         LeaseState::Offered => pb::LeaseState::Offered,
         LeaseState::Reserved => pb::LeaseState::Reserved,
@@ -273,7 +277,8 @@ pub(super) fn lease_info(sight: &Sight<'_>, of: &LeaseView<'_>) -> pb::LeaseInfo
         lease_id: of.lease.0.to_vec().into(),
         user: of.user.to_string(),
         state: state.into(),
-        nodes: nodes.collect(),
+        nodes: all_shares(sight.book, &of.granted.units),
+        lost: all_shares(sight.book, &of.granted.lost),
         age_ms: sight.now.wall.0.saturating_sub(of.since.0),
         lifetime_ms: of.granted.until.since(sight.now.time).0,
         client: sight.book.clients.get(&of.lease).cloned(),

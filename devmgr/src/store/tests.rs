@@ -34,6 +34,7 @@ fn lease(n: u8) -> LeaseRow {
                 memory: 1 << 40,
             }],
         )],
+        lost: vec![(NodeId([8; 16]), vec![UnitRow { unit, memory: 1 }])],
         since: Wall(u64::from(n)),
         limit: Some(Span(1)),
         confirmed: n.is_multiple_of(2),

@@ -20,6 +20,7 @@ mod queue;
 mod racing;
 mod reaching;
 mod real_node;
+mod reducing;
 mod restarts;
 mod samples;
 mod slow_store;

@@ -44,6 +44,11 @@ impl Daemon {
 
     /// With two devices of the fake driver, and this in its file.
     pub(crate) fn configured(folder: &Path, text: &str) -> Daemon {
+        Daemon::listening(folder, text, &["--listen", "127.0.0.1:0"])
+    }
+
+    /// The same, with the flags that say where it listens.
+    pub(crate) fn listening(folder: &Path, text: &str, listen: &[&str]) -> Daemon {
         let programs = programs();
         let driver = programs.join("libfake_opencl.so");
         let vendors = folder.join("vendors");
@@ -53,7 +58,8 @@ impl Daemon {
         std::fs::write(&config, text).unwrap();
         let log = folder.join("daemon.log");
         let mut child = Command::new(programs.join("causewayd"))
-            .args(["--listen", "127.0.0.1:0", "--spare-workers", "0"])
+            .args(listen)
+            .args(["--spare-workers", "0"])
             .args(["--log", "warn,causeway=debug"])
             .args(["--metrics", "127.0.0.1:0"])
             .arg("--config")
@@ -80,6 +86,11 @@ impl Daemon {
             child,
             log,
         }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// All that it has said.

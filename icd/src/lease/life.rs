@@ -13,6 +13,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::renewal::Renewal;
 use crate::transport::manager::LeaseId;
 
 /// Who refused is not asked again sooner; nor does asking cost more than a part of the time.
@@ -20,12 +21,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_PER_WAIT: u32 = 10;
 /// Nor is it put off for longer: a user looks again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Between two tries to reach the manager.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A lease is renewed after this part of its lifetime: two more tries are possible then.
-const RENEW_AFTER: u32 = 3;
-/// The manager's lifetimes are minutes; a zero must not make a flood of it.
-const SHORTEST: Duration = Duration::from_millis(300);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -45,9 +40,7 @@ enum State {
     },
     Active {
         lease: LeaseId,
-        since: Instant,
-        renew: Instant,
-        lifetime: Duration,
+        renewal: Renewal,
     },
     Left,
 }
@@ -106,12 +99,9 @@ impl Life {
         if self.lease() != Some(terms.lease) {
             return false;
         }
-        let lifetime = terms.lifetime.max(SHORTEST);
         self.state = State::Active {
             lease: terms.lease,
-            since: asked,
-            renew: asked + lifetime / RENEW_AFTER,
-            lifetime,
+            renewal: Renewal::new(asked, terms.lifetime),
         };
         true
     }
@@ -119,29 +109,23 @@ impl Life {
     /// When to renew, and what.
     pub(super) fn renewal(&self) -> Option<(Instant, LeaseId)> {
         match self.state {
-            State::Active { lease, renew, .. } => Some((renew, lease)),
+            State::Active { lease, renewal } => Some((renewal.at(), lease)),
             _ => None,
         }
     }
 
     /// A node of the lease was lost: the manager knows whether the lease was, too. Says whether to ask it sooner.
     pub(super) fn hurry(&mut self, now: Instant) -> bool {
-        let State::Active { since, renew, .. } = &mut self.state else {
-            return false;
-        };
-        let soon = now.max(*since + PAUSE);
-        let is_sooner = soon < *renew;
-        *renew = soon.min(*renew);
-        is_sooner
+        match &mut self.state {
+            State::Active { renewal, .. } => renewal.hurry(now),
+            _ => false,
+        }
     }
 
     /// The manager could not be asked; another time.
     pub(super) fn unheard(&mut self, now: Instant) {
-        if let State::Active {
-            renew, lifetime, ..
-        } = &mut self.state
-        {
-            *renew = now + (*lifetime / 12).clamp(RETRY.0, RETRY.1);
+        if let State::Active { renewal, .. } = &mut self.state {
+            renewal.unheard(now);
         }
     }
 
@@ -247,14 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_a_node_asks_sooner_but_not_all_the_time() {
+    fn who_lost_a_node_asks_sooner_if_he_has_a_lease() {
         let (mut life, now) = (Life::default(), Instant::now());
         assert!(!life.hurry(now));
         life.reserved(now, terms(A, 10));
+        assert!(!life.hurry(now));
         life.running(now, terms(A, 60));
-        assert!(life.hurry(now) && !life.hurry(now + SECOND));
-        assert_eq!(life.renewal(), Some((now + PAUSE, A)));
-        life.running(now + SECOND, terms(A, 60));
         assert!(life.hurry(now + 2 * SECOND));
         assert_eq!(life.renewal(), Some((now + 2 * SECOND, A)));
     }

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod life;
+pub mod renewal;
 
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -25,6 +26,7 @@ use causeway_proto::manager::{Granted, NodeShare};
 use parking_lot::{Condvar, Mutex};
 
 use self::life::{Life, Terms};
+use self::renewal::Losses;
 use crate::config::{LeaseSettings, Settings, Wish};
 use crate::thread::{self, Stack};
 use crate::transport::manager::{self, LeaseId, NoLease, Question};
@@ -59,6 +61,7 @@ pub struct Lease {
 struct Held {
     life: Life,
     nodes: Vec<Arc<Node>>,
+    losses: Losses,
     has_thread: bool,
     // A thread is asking the manager for what all need.
     is_confirming: bool,
@@ -140,7 +143,7 @@ impl Lease {
         transport::check_not_forked().ok()?;
         let asked = Instant::now();
         let mut held = self.held();
-        if held.nodes.iter().any(|node| !node.is_available()) && held.life.hurry(asked) {
+        if held.has_lost_touch() && held.life.hurry(asked) {
             self.changed.notify_all();
         }
         if !held.life.wants(asked) {
@@ -199,7 +202,7 @@ impl Lease {
         let reserved = held.life.unconfirmed();
         if reserved.is_none() {
             let (_, lease) = held.life.renewal().ok_or(Unconfirmed::Over)?;
-            if has_waited || held.nodes.iter().all(|node| node.is_available()) {
+            if has_waited || !held.has_lost_touch() {
                 return Ok(());
             }
             held.is_confirming = true;
@@ -262,7 +265,7 @@ impl Lease {
         let offered =
             manager::ask(&self.settings.manager, question, ASK_LIMIT).and_then(|granted| {
                 let terms = terms(&granted);
-                if !self.held().life.reserved(asked, terms) {
+                if !self.reserved(asked, terms, &granted) {
                     self.give_back(Some(terms.lease));
                     return Ok(None);
                 }
@@ -285,6 +288,17 @@ impl Lease {
             );
         }
         offered
+    }
+
+    fn reserved(&self, asked: Instant, terms: Terms, granted: &Granted) -> bool {
+        let mut held = self.held();
+        let is_wanted = held.life.reserved(asked, terms);
+        if is_wanted {
+            held.losses = Losses::default();
+            // What another's lease had lost before, this program never had.
+            drop(held.losses.news(granted));
+        }
+        is_wanted
     }
 
     // What the nodes have: of all of them, or it is not what was asked for.
@@ -345,6 +359,14 @@ impl Lease {
             let lease = Arc::clone(self);
             // Without a thread the lease runs out in its time, which is said as any loss is.
             held.has_thread = thread::spawn("cw-lease", Stack::Runtime, move || lease.renewals());
+        }
+        let (lost, nodes) = (held.losses.news(granted), held.nodes.clone());
+        drop(held);
+        for share in lost {
+            let is_it = |node: &&Arc<Node>| node.is(&share.node_uuid);
+            if let Some(node) = nodes.iter().find(is_it) {
+                part_lost(node, &share);
+            }
         }
     }
 
@@ -409,16 +431,37 @@ impl Lease {
 }
 
 impl Held {
+    /// Whether a node of it is not heard, or has lost a session: then the lease may be lost too. Of those that were let
+    /// go, with or without the program's wish, it is known.
+    fn has_lost_touch(&self) -> bool {
+        let mut nodes = self.nodes.iter();
+        nodes.any(|node| !node.is_available() && !node.is_disconnected())
+    }
+
     fn of_this_process() -> Held {
         Held {
             life: Life::default(),
             nodes: Vec::new(),
+            losses: Losses::default(),
             has_thread: false,
             is_confirming: false,
             in_vain: 0,
             process: std::process::id(),
         }
     }
+}
+
+/// The lease goes on without this node: it would refuse every session, and what still runs there is over.
+fn part_lost(node: &Arc<Node>, share: &NodeShare) {
+    let name = match &*share.name {
+        "" => node.name(),
+        name => name,
+    };
+    tracing::warn!(
+        "the lease has lost the devices of node {name}: what the program does there ends in OpenCL errors, its other \
+         devices go on"
+    );
+    node.disconnect_because("the lease has lost this node's devices");
 }
 
 fn terms(granted: &Granted) -> Terms {

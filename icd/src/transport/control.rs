@@ -136,9 +136,9 @@ impl Supervisor {
     pub(super) async fn inventory(&mut self, credential: Bytes) -> Result<Inventory, WireError> {
         let request = GetInventoryRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
-            credential,
+            credential: credential.clone(),
         };
-        let request = self.credentials.request(request);
+        let request = self.credentials.request_by_lease(request, &credential);
         let reply = self.client.get_inventory(request).await;
         let inventory = reply.map_err(|status| self.explain(&status))?.into_inner();
         version::check(inventory.wire_version).map_err(|error| self.nonsense(error.to_string()))?;
@@ -169,9 +169,9 @@ impl Supervisor {
             wire_version: u32::from(WireVersion::CURRENT.number()),
             inventory_generation: generation,
             client: Some(this_process()),
-            credential,
+            credential: credential.clone(),
         };
-        let request = self.credentials.request(request);
+        let request = self.credentials.request_by_lease(request, &credential);
         let reply = self.client.open_session(request).await;
         Ok(reply.map_err(|status| self.explain(&status))?.into_inner())
     }

@@ -264,8 +264,10 @@ impl Manager {
     }
 }
 
-// "You have no such lease", "it is over". One that gRPC has made up has a source.
-fn is_word(status: &Status) -> bool {
+/// Whether a status is the manager's own word about a lease: "you have no such lease", "it is over". One that gRPC has
+/// made up has a source.
+#[must_use]
+pub fn is_word(status: &Status) -> bool {
     matches!(status.code(), Code::NotFound | Code::FailedPrecondition)
         && std::error::Error::source(status).is_none()
 }

@@ -354,6 +354,13 @@ impl Node {
         }
     }
 
+    /// Whether it has said that this is its uuid.
+    #[must_use]
+    pub fn is(&self, uuid: &[u8]) -> bool {
+        let inventory = self.inventory.lock();
+        inventory.as_ref().is_some_and(|of| of.node_uuid == uuid)
+    }
+
     /// `host:port`, as configured.
     #[must_use]
     pub fn address(&self) -> &str {

@@ -370,6 +370,9 @@ pub struct Granted {
     /// of the time limit; 0: none
     #[prost(uint64, tag = "6")]
     pub time_left_ms: u64,
+    /// what it had beside `nodes`, of nodes that were lost: it does not come back
+    #[prost(message, repeated, tag = "7")]
+    pub lost: ::prost::alloc::vec::Vec<NodeShare>,
 }
 /// What a lease has of one node.
 #[allow(clippy::all)]
@@ -524,6 +527,9 @@ pub struct LeaseInfo {
     /// now
     #[prost(uint32, tag = "10")]
     pub sessions: u32,
+    /// as in Granted
+    #[prost(message, repeated, tag = "11")]
+    pub lost: ::prost::alloc::vec::Vec<NodeShare>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1420,7 +1426,8 @@ pub mod leases_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// All or nothing. The last message is Granted or Refused; with `follow` the stream goes on to Ended. Who
+        /// All or nothing. The last message is Granted or Refused; with `follow` the stream goes on to Ended, and says
+        /// Granted again when the lease has lost the devices of one of its nodes and goes on with the others. Who
         /// hangs up while waiting keeps his place for a while, and comes back by asking with the same lease id.
         pub async fn request(
             &mut self,
@@ -1624,7 +1631,8 @@ pub mod leases_server {
             >
             + std::marker::Send
             + 'static;
-        /// All or nothing. The last message is Granted or Refused; with `follow` the stream goes on to Ended. Who
+        /// All or nothing. The last message is Granted or Refused; with `follow` the stream goes on to Ended, and says
+        /// Granted again when the lease has lost the devices of one of its nodes and goes on with the others. Who
         /// hangs up while waiting keeps his place for a while, and comes back by asking with the same lease id.
         async fn request(
             &self,

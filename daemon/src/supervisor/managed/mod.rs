@@ -184,6 +184,11 @@ impl Managed {
         }
     }
 
+    /// Whether there is a lease of this id here.
+    pub(super) fn serves(&self, lease: [u8; 16]) -> bool {
+        self.0.state.lock().grants.has(LeaseId(lease))
+    }
+
     /// Whether a credential is a lease's that has something here.
     pub(super) fn knows(&self, credential: &[u8], user: &User) -> bool {
         self.devices(credential, user).is_ok()

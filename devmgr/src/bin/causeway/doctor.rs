@@ -4,10 +4,12 @@
 //! - [`local`]: the process's environment, the loader, the `.icd` file, the library, the configuration;
 //! - [`secrets`]: files of certificates, keys and tokens;
 //! - [`nodes`]: the network, the daemon's version, the node's own OpenCL;
-//! - [`manager`]: the device manager, as whom it knows the user, its clock, his leases; [`reach`]: its nodes, from here.
+//! - [`manager`]: the device manager, as whom it knows the user, its clock, his leases; [`exposed`]: what `--insecure`
+//!   has opened of its cluster; [`reach`]: its nodes, from here.
 //!
 //! Invariant: nothing is changed, no lease is taken, and nothing of a secret is printed.
 
+mod exposed;
 mod local;
 mod manager;
 mod nodes;

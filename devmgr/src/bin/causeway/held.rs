@@ -3,15 +3,17 @@
 //! The request has an id of our own, so that asking again after a break of the connection is the same request, at
 //! its place. Once it is a lease it is only renewed: whose lease is over is never given another in its stead.
 //!
+//! What it is not: when to renew and what was lost is decided in [`causeway::lease::renewal`], as for the library.
 //! Invariant: whatever was asked for and is not given back runs out by itself, because it is not renewed: the
 //! manager needs no word of a tool that was killed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use causeway::lease::renewal::{Losses, RETRY, Renewal};
+use causeway::transport::manager::is_word;
 use causeway_proto::manager::{
-    Granted, Progress as Word, ReleaseLease, RenewLease, RequestDevices, progress,
+    self as pb, Granted, Progress as Word, ReleaseLease, RenewLease, RequestDevices, progress,
 };
-use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
 use crate::connection::Connection;
@@ -24,12 +26,8 @@ use crate::progress::Progress;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// For the lease to be given back: others may wait for it, and a manager that is being started anew is soon back.
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
-/// Between two tries to reach the manager.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A lease is renewed after this part of its lifetime: two more tries are possible then.
-const RENEW_AFTER: u32 = 3;
-/// The manager's lifetimes are minutes; a zero must not make a flood of it.
-const SHORTEST: Duration = Duration::from_millis(300);
+/// For a renewal to be answered.
+const RENEW_LIMIT: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(crate) struct Held<'a> {
@@ -37,8 +35,34 @@ pub(crate) struct Held<'a> {
     lease: [u8; 16],
     connection: Option<Connection>,
     news: Option<Streaming<Word>>,
-    renew_at: Instant,
-    lifetime: Duration,
+    renewal: Renewal,
+    losses: Losses,
+}
+
+/// What becomes of a lease while it is kept.
+pub(crate) enum Change {
+    /// It goes on with less.
+    Reduced(Reduced),
+    /// It is over; why.
+    Over(String),
+}
+
+/// A lease has lost devices.
+pub(crate) struct Reduced {
+    /// Those, by node.
+    lost: Vec<pb::NodeShare>,
+    /// What it still has.
+    left: Vec<pb::NodeShare>,
+}
+
+impl From<Reduced> for Step {
+    fn from(reduced: Reduced) -> Step {
+        let shares = |of: Vec<pb::NodeShare>| of.into_iter().map(NodeShare::from).collect();
+        Step::Reduced {
+            lost: shares(reduced.lost),
+            nodes: shares(reduced.left),
+        }
+    }
 }
 
 /// What becomes of a request over one connection.
@@ -57,8 +81,8 @@ impl<'a> Held<'a> {
             lease: rand::random(),
             connection: None,
             news: None,
-            renew_at: Instant::now(),
-            lifetime: Duration::ZERO,
+            renewal: Renewal::new(Instant::now(), Duration::ZERO),
+            losses: Losses::default(),
         }
     }
 
@@ -95,11 +119,16 @@ impl<'a> Held<'a> {
             match told {
                 Told::Granted(granted) => {
                     self.keep_until(asked, &granted);
+                    // An earlier answer may not have come through.
+                    let reduced = self.reduced(&granted);
                     progress.say(Step::Granted {
                         lease: self.id(),
                         nodes: granted.nodes.into_iter().map(NodeShare::from).collect(),
                         time_left_ms: Some(granted.time_left_ms).filter(|left| *left != 0),
                     });
+                    if let Some(reduced) = reduced {
+                        progress.say(reduced.into());
+                    }
                     return Ok(());
                 }
                 Told::Refused(failure) => return Err(failure),
@@ -179,36 +208,42 @@ impl<'a> Held<'a> {
         })
     }
 
-    /// Renews the lease for as long as it is polled; returns why it is over.
-    pub(crate) async fn keep(&mut self) -> String {
+    /// Renews the lease for as long as it is polled, until something has become of it.
+    pub(crate) async fn keep(&mut self) -> Change {
         loop {
-            tokio::select! {
-                () = tokio::time::sleep_until(self.renew_at) => {}
-                ended = ended(&mut self.news) => match ended {
-                    Some(reason) => return reason,
+            let change = tokio::select! {
+                () = tokio::time::sleep_until(self.renewal.at().into()) => self.renew().await,
+                word = next(&mut self.news) => match word {
+                    Some(progress::Step::Ended(ended)) => Some(Change::Over(ended.reason)),
+                    Some(progress::Step::Granted(granted)) => self.reduced(&granted).map(Change::Reduced),
+                    Some(_) => None,
                     // The manager is away, or was: is it still ours?
-                    None => self.news = None,
+                    None => {
+                        self.news = None;
+                        self.renew().await
+                    }
                 },
-            }
-            if let Some(reason) = self.renew().await {
-                return reason;
+            };
+            if let Some(change) = change {
+                return change;
             }
         }
     }
 
-    // Why it is over, if it is.
-    async fn renew(&mut self) -> Option<String> {
+    async fn renew(&mut self) -> Option<Change> {
         let asked = Instant::now();
         match self.try_renew().await {
-            Ok(Ok(granted)) => self.keep_until(asked, &granted),
-            Ok(Err(over)) => return Some(over),
+            Ok(Ok(granted)) => {
+                self.keep_until(asked, &granted);
+                self.reduced(&granted).map(Change::Reduced)
+            }
+            Ok(Err(over)) => Some(Change::Over(over)),
             Err(_) => {
                 self.connection = None;
-                let pause = (self.lifetime / 12).clamp(RETRY.0, RETRY.1);
-                self.renew_at = Instant::now() + pause;
+                self.renewal.unheard(Instant::now());
+                None
             }
         }
-        None
     }
 
     // The inner result is the manager's word.
@@ -220,7 +255,7 @@ impl<'a> Held<'a> {
         let lease_id = self.lease.to_vec().into();
         let request = connection.request(RenewLease { lease_id });
         let mut leases = connection.leases();
-        let answer = tokio::time::timeout(RETRY.1, leases.renew(request)).await;
+        let answer = tokio::time::timeout(RENEW_LIMIT, leases.renew(request)).await;
         let answer = answer.map_err(|_| Failure::new("no answer"))?;
         match answer {
             Ok(granted) => {
@@ -233,8 +268,15 @@ impl<'a> Held<'a> {
     }
 
     fn keep_until(&mut self, asked: Instant, granted: &Granted) {
-        self.lifetime = Duration::from_millis(granted.lifetime_ms).max(SHORTEST);
-        self.renew_at = asked + self.lifetime / RENEW_AFTER;
+        self.renewal = Renewal::new(asked, Duration::from_millis(granted.lifetime_ms));
+    }
+
+    fn reduced(&mut self, granted: &Granted) -> Option<Reduced> {
+        let lost = self.losses.news(granted);
+        (!lost.is_empty()).then(|| Reduced {
+            lost,
+            left: granted.nodes.clone(),
+        })
     }
 
     /// Gives the lease back, or waits no longer for it.
@@ -274,14 +316,14 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Why the lease is over; `None`: the stream is over.
-async fn ended(news: &mut Option<Streaming<Word>>) -> Option<String> {
+/// What the stream says next; `None`: it is over.
+async fn next(news: &mut Option<Streaming<Word>>) -> Option<progress::Step> {
     let Some(news) = news else {
         return std::future::pending().await;
     };
     while let Ok(Some(word)) = news.message().await {
-        if let Some(progress::Step::Ended(ended)) = word.step {
-            return Some(ended.reason);
+        if word.step.is_some() {
+            return word.step;
         }
     }
     None
@@ -295,9 +337,4 @@ fn why_over(said: &str) -> &str {
 // Nothing that the manager has decided.
 fn is_break(status: &Status) -> bool {
     std::error::Error::source(status).is_some() || status.code() == Code::Unavailable
-}
-
-// "You have no such lease", "it is over".
-fn is_word(status: &Status) -> bool {
-    matches!(status.code(), Code::NotFound | Code::FailedPrecondition) && !is_break(status)
 }

@@ -58,6 +58,8 @@ pub(crate) struct Lease {
     pub(crate) state: &'static str,
     /// What it has, by node.
     pub(crate) nodes: Vec<NodeShare>,
+    /// What it had beside that, of nodes that were lost.
+    pub(crate) lost: Vec<NodeShare>,
     /// Since it was granted.
     pub(crate) age_ms: u64,
     /// Until it ends unless it is renewed.
@@ -186,6 +188,13 @@ pub(crate) enum Step {
         /// Until it ends in any case.
         time_left_ms: Option<u64>,
     },
+    /// The lease has lost the devices of nodes, and goes on with the others.
+    Reduced {
+        /// What it has lost.
+        lost: Vec<NodeShare>,
+        /// What it still has.
+        nodes: Vec<NodeShare>,
+    },
     /// The lease is over before the program is.
     Over {
         /// Why.
@@ -254,6 +263,7 @@ impl From<pb::LeaseInfo> for Lease {
             user: info.user,
             state,
             nodes: info.nodes.into_iter().map(NodeShare::from).collect(),
+            lost: info.lost.into_iter().map(NodeShare::from).collect(),
             age_ms: info.age_ms,
             lifetime_ms: info.lifetime_ms,
             client: info.client.map(Client::from),

@@ -25,7 +25,8 @@ fn text(leases: &[Lease]) -> String {
         return "There is no lease.\n".to_owned();
     }
     let mut table = Table::new(["LEASE", "USER", "STATE", "AGE", "RENEWAL WITHIN", "DEVICES", "PROGRAM"]);
-    let names = NodeNames::of_shares(leases.iter().flat_map(|lease| &lease.nodes));
+    let all = leases.iter().flat_map(|lease| lease.nodes.iter().chain(&lease.lost));
+    let names = NodeNames::of_shares(all);
     for lease in leases {
         table.row([
             lease.lease.clone(),
@@ -33,9 +34,18 @@ fn text(leases: &[Lease]) -> String {
             lease.state.to_owned(),
             duration(lease.age_ms),
             duration(lease.lifetime_ms),
-            shares(&lease.nodes, &names),
+            devices(lease, &names),
             lease.client.as_ref().map(ToString::to_string).unwrap_or_default(),
         ]);
     }
     table.to_string()
+}
+
+/// What it has, and what it had.
+fn devices(lease: &Lease, names: &NodeNames) -> String {
+    let has = shares(&lease.nodes, names);
+    match lease.lost.is_empty() {
+        true => has,
+        false => format!("{has}; lost: {}", shares(&lease.lost, names)),
+    }
 }

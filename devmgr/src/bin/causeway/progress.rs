@@ -58,6 +58,19 @@ impl Progress {
                     );
                 }
             }
+            Step::Reduced { lost, nodes } => {
+                self.end_line();
+                let names = NodeNames::of_shares(lost.iter().chain(&nodes));
+                let lost: Vec<String> = lost
+                    .iter()
+                    .map(|of| names.label(&of.node, &of.name))
+                    .collect();
+                eprintln!(
+                    "causeway run: the lease has lost the devices of node {}: what the program does there ends in OpenCL \
+                     errors, its other devices go on",
+                    printable(&lost.join(", "))
+                );
+            }
             Step::Over { reason } => {
                 self.end_line();
                 let reason = printable(&reason);

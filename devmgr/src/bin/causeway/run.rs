@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::connection::block_on;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, USAGE};
-use crate::held::Held;
+use crate::held::{Change, Held};
 use crate::json::Step;
 use crate::progress::Progress;
 use crate::signals::{self, Came, end_as, end_by};
@@ -225,7 +225,7 @@ async fn watch(
     let program = Pid::from_child(&child);
     let mut ended = end_of(program)?;
     loop {
-        let over = async {
+        let change = async {
             match &mut held {
                 Some(held) => held.keep().await,
                 None => std::future::pending().await,
@@ -239,10 +239,13 @@ async fn watch(
                     let _ = kill_process(program, signal);
                 }
             }
-            reason = over => {
-                progress.say(Step::Over { reason });
-                held = None;
-            }
+            change = change => match change {
+                Change::Reduced(reduced) => progress.say(reduced.into()),
+                Change::Over(reason) => {
+                    progress.say(Step::Over { reason });
+                    held = None;
+                }
+            },
         }
     }
     let status = child.wait();

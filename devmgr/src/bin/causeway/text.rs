@@ -103,8 +103,11 @@ impl NodeNames {
 
     /// For people.
     pub(crate) fn label(&self, id: &str, name: &str) -> String {
+        let begins = id.get(..8).unwrap_or(id);
         match self.is_shared(name) {
-            true => format!("{name} {}", id.get(..8).unwrap_or(id)),
+            // Of one that was forgotten no name is known.
+            _ if name.is_empty() => begins.to_owned(),
+            true => format!("{name} {begins}"),
             false => name.to_owned(),
         }
     }
@@ -234,6 +237,7 @@ mod tests {
             ("a 01234567".to_owned(), other)
         );
         assert_eq!(names.shared().collect::<Vec<_>>(), [("a", 2)]);
+        assert_eq!(names.label("0123456789", ""), "01234567");
     }
 
     #[test]

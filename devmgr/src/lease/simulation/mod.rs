@@ -111,11 +111,30 @@ impl World {
                 self.told.insert(lease, Told::Over);
                 self.waiting.remove(&lease);
             }
-            Action::Reduced { lease, node } => {
-                if let Some(Told::Holds(granted)) = self.told.get_mut(&lease) {
-                    granted.units.retain(|(of, _)| *of != node);
-                }
-            }
+            Action::Reduced {
+                lease,
+                node,
+                outcome,
+            } => self.reduced(lease, node, outcome),
+        }
+    }
+
+    /// What the client had and what he is told then differ by the node, which is named.
+    fn reduced(&mut self, lease: LeaseId, node: NodeId, outcome: Outcome) {
+        let (Outcome::Leased(now) | Outcome::Reserved(now)) = outcome else {
+            panic!("{lease:?} goes on, and its client hears {outcome:?}");
+        };
+        let (held, lost): (Vec<_>, Vec<_>) =
+            (now.units.iter().collect(), now.lost.iter().collect());
+        assert!(!held.is_empty() && held.iter().all(|(of, _)| *of != node));
+        assert!(
+            lost.iter()
+                .any(|(of, units)| *of == node && !units.is_empty())
+        );
+        if let Some(Told::Holds(before)) = self.told.get_mut(&lease) {
+            before.units.retain(|(of, _)| *of != node);
+            assert_eq!(before.units, now.units);
+            before.lost = now.lost;
         }
     }
 
@@ -161,7 +180,9 @@ impl World {
         // it is the nodes that refuse them.
         for (lease, told) in &mut self.told {
             match (self.manager.lease(*lease), &mut *told) {
-                (Some(now), Told::Holds(granted)) => granted.units = now.granted.units,
+                (Some(now), Told::Holds(granted)) => {
+                    (granted.units, granted.lost) = (now.granted.units, now.granted.lost);
+                }
                 _ => *told = Told::Over,
             }
         }

@@ -292,6 +292,43 @@ fn who_held_a_lease_is_told_why_it_ended_and_nobody_else() {
 }
 
 #[test]
+fn what_a_lease_has_lost_stays_known_and_is_nobodys() {
+    let mut world = gpus(&[1, 1]);
+    let lease = world.ask(0, "2; spread", None);
+    let of = |world: &World, at: usize| world.nodes[at].id;
+    let stands = |world: &World| {
+        let granted = world.manager.lease(lease).expect("it goes on").granted;
+        let nodes = |of: Vec<(NodeId, _)>| of.into_iter().map(|(node, _)| node).collect::<Vec<_>>();
+        (nodes(granted.units), nodes(granted.lost))
+    };
+    assert_eq!(stands(&world).1, []);
+    // As long as the node may serve it, it has lost nothing.
+    world.lose(1);
+    assert_eq!(stands(&world).1, []);
+    world.nodes[1].reboot();
+    world.join(1);
+    world.deliver_all();
+    let reduced = (vec![of(&world, 0)], vec![of(&world, 1)]);
+    assert_eq!(stands(&world), reduced);
+    world.restart();
+    assert_eq!(stands(&world), reduced);
+    for at in 0..2 {
+        world.join(at);
+    }
+    world.deliver_all();
+    assert_eq!(stands(&world), reduced);
+    let next = world.ask(1, "1", None);
+    assert!(world.holds(lease) && world.holds(next));
+    assert_eq!(stands(&world), reduced);
+    // Of a lease that ends, nodes that let go have been lost by nobody.
+    let user = world.users[&lease].clone();
+    world.event(Event::Release { lease, user });
+    let ending = world.manager.leases().find(|of| of.lease == lease);
+    assert_eq!(ending.expect("its node has it yet").granted.lost, []);
+    world.check_in_the_end();
+}
+
+#[test]
 fn a_user_s_queue_has_an_end_and_others_have_theirs() {
     let mut world = gpus(&[1]);
     world.event(Event::PolicyChanged(Policy {

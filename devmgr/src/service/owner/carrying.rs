@@ -66,7 +66,11 @@ impl Owner {
                 self.send(node, to_node::Message::Withdraw(word));
             }
             Action::Tell { lease, outcome } => self.tell(lease, outcome),
-            Action::Reduced { lease, node } => {
+            Action::Reduced {
+                lease,
+                node,
+                outcome,
+            } => {
                 let user = shown(self.book.user_of(&lease));
                 tracing::warn!(
                     ?lease,
@@ -74,6 +78,7 @@ impl Owner {
                     ?node,
                     "a lease has lost the devices of one node"
                 );
+                self.tell_as_it_is(lease, outcome);
             }
             Action::Ended {
                 lease,
@@ -125,6 +130,10 @@ impl Owner {
                 "granted"
             );
         }
+        self.tell_as_it_is(lease, outcome);
+    }
+
+    fn tell_as_it_is(&mut self, lease: LeaseId, outcome: Outcome) {
         let (news, is_last) = match outcome {
             Outcome::Offered | Outcome::Unknown => return,
             Outcome::Waiting { position, of, lack } => {

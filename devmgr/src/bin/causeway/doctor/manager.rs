@@ -5,11 +5,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use causeway::config::{Address, Settings, Wish};
 use causeway_proto::manager::{
-    DeviceKind, GetManagerRequest, LeaseInfo, LeaseState, ListKindsRequest, ListLeasesRequest, ListNodesRequest, ManagerInfo,
-    NodeInfo,
+    DeviceKind, GetManagerRequest, KindList, LeaseInfo, LeaseState, ListKindsRequest, ListLeasesRequest, ListNodesRequest,
+    ManagerInfo, NodeInfo,
 };
 
-use super::{Finding, reach};
+use super::{Finding, exposed, reach};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ struct Seen {
     at_unix_ms: u64,
     round_trip: Duration,
     leases: Vec<LeaseInfo>,
-    kinds: Vec<DeviceKind>,
+    has: KindList,
     /// `None`: not for this user.
     nodes: Option<Vec<NodeInfo>>,
 }
@@ -65,7 +65,8 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
             if seen.nodes.is_some() {
                 findings.extend(nodes(of_cluster));
             }
-            findings.push(devices(&seen.kinds));
+            findings.extend(exposed::exposed(&seen.has, seen.nodes.as_deref()));
+            findings.push(devices(&seen.has.kinds));
             findings.extend(reach::reach(of_cluster, settings));
             findings.extend(leases(&seen.leases, settings));
         }
@@ -85,7 +86,7 @@ async fn look(manager: &Connection) -> Result<Seen, Failure> {
     let request = manager.request(ListLeasesRequest {});
     let leases = manager.hear(manager.leases().list_leases(request)).await?;
     let request = manager.request(ListKindsRequest {});
-    let kinds = manager.hear(manager.leases().list_kinds(request)).await?;
+    let has = manager.hear(manager.leases().list_kinds(request)).await?;
     let request = manager.request(ListNodesRequest {});
     let nodes = manager.hear(manager.admin().list_nodes(request)).await;
     let middle = begin.1 + round_trip / 2;
@@ -95,7 +96,7 @@ async fn look(manager: &Connection) -> Result<Seen, Failure> {
         at_unix_ms: since.map_or(0, |since| since.as_millis() as u64),
         round_trip,
         leases: leases.leases,
-        kinds: kinds.kinds,
+        has,
         nodes: nodes.ok().map(|list| list.nodes),
     })
 }
@@ -269,7 +270,7 @@ mod tests {
             at_unix_ms: our_ms,
             round_trip: Duration::from_millis(100),
             leases: Vec::new(),
-            kinds: Vec::new(),
+            has: KindList::default(),
             nodes: None,
         }
     }
