@@ -147,20 +147,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PAPER: &str = r#"<?xml version="1.0"?>
-<devmngr>manager.example</devmngr>
-<devices>
-  <device count="2">
-    <attribute name="TYPE">CPU</attribute>
-    <attribute name="VENDOR">Intel</attribute>
-    <attribute name="MAX_COMPUTE_UNITS">2</attribute>
-  </device>
-  <device><attribute name="TYPE">GPU</attribute></device>
-</devices>
-"#;
+    const PAPER: &str = include_str!("../../../etc/request.xml");
 
     #[test]
-    fn the_example_of_the_paper_is_understood() {
+    fn the_sample_is_understood() {
         let paper = read(PAPER).unwrap();
         assert_eq!(paper.manager.as_deref(), Some("manager.example"));
         let line: causeway_proto::request::DeviceRequest =
