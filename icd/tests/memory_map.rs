@@ -194,6 +194,26 @@ fn a_map_of_the_applications_own_memory_is_at_that_memory_and_fresh() {
 }
 
 #[test]
+fn a_map_of_the_applications_constant_writes_nothing_there() {
+    static CONSTANT: [u8; 3 << 20] = [9; 3 << 20];
+    let cl = Fixture::new();
+    for size in SIZES {
+        let host = CONSTANT.as_ptr().cast_mut();
+        let flags = CL_MEM_USE_HOST_PTR | CL_MEM_READ_ONLY;
+        let buffer = make!(clCreateBuffer(cl.context, flags, size, host.cast())).unwrap();
+        for _ in 0..2 {
+            let seen = map(&cl, buffer, CL_MAP_READ, 7, size - 7);
+            assert_eq!(seen.as_ptr().addr(), host.addr() + 7);
+            assert!(seen.iter().all(|byte| *byte == 9));
+            unmap(&cl, buffer, seen.as_mut_ptr());
+        }
+        cl.finish();
+        assert!(cl.read(buffer, 0, size) == CONSTANT[..size]);
+        ok!(clReleaseMemObject(buffer));
+    }
+}
+
+#[test]
 fn a_map_that_does_not_block_gives_its_pointer_at_once() {
     let cl = Fixture::new();
     for size in SIZES {

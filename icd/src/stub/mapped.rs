@@ -32,6 +32,8 @@ struct State {
     shadow: Option<Shadow>,
     // The shadow is the client's copy, of which the directory may think that it is valid.
     is_copy: bool,
+    // Whether the application's memory takes bytes, once somebody has looked.
+    is_writable: Option<bool>,
 }
 
 /// A new map: where the application finds the bytes.
@@ -162,6 +164,20 @@ impl Buffer {
             host,
             place: Place::hold(root, &mut state),
         })
+    }
+
+    /// Whether a map may bring bytes to where this object is mapped. Not so where the object was made to use
+    /// memory that is read-only: nobody but a kernel can have changed them, and bringing them would end the
+    /// program. `is_writable` looks at an address, once for a whole object, before the application has had a map of it.
+    pub fn takes_bytes(self: &Arc<Self>, is_writable: impl FnOnce(usize) -> bool) -> bool {
+        let root = self.root();
+        let Some(address) = root.host_address() else {
+            return true;
+        };
+        let mut state = root.mapped.0.lock();
+        *state
+            .is_writable
+            .get_or_insert_with(|| is_writable(address))
     }
 
     /// A map got its command.
