@@ -4,7 +4,7 @@
 //! image's rows without gaps; the application's memory holds them with those that it was given with.
 //! Invariant: while something is mapped, or a transfer of a map or unmap runs, the shadow's pages stay.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_proto::region::Region;
 use cl_headers::types::{CL_INVALID_OPERATION, CL_INVALID_VALUE, CL_MAP_FAILURE};
@@ -34,6 +34,8 @@ struct State {
     is_copy: bool,
     // Whether the application's memory takes bytes, once somebody has looked.
     is_writable: Option<bool>,
+    // The unmaps that may still take bytes from the application's memory.
+    unmaps: Vec<Weak<Event>>,
 }
 
 /// A new map: where the application finds the bytes.
@@ -241,6 +243,30 @@ impl Buffer {
             mapped_by: mapped_by.filter(|event| !event.is_done()),
             place,
         })
+    }
+
+    /// An unmap got its command, which takes what was written.
+    pub fn unmapped_by(self: &Arc<Self>, event: &Arc<Event>) {
+        if self.root().host_address().is_none() {
+            return;
+        }
+        let mut unmaps = std::mem::take(&mut self.root().mapped.0.lock().unmaps);
+        // Letting go of an event sends: not under the lock.
+        unmaps.retain(|unmap| unmap.upgrade().is_some_and(|unmap| !unmap.is_done()));
+        unmaps.push(Arc::downgrade(event));
+        self.root().mapped.0.lock().unmaps.append(&mut unmaps);
+    }
+
+    /// Waits until no unmap takes bytes from the application's memory any more, which it may give back once it
+    /// has released the object. Not for what waits for the application itself.
+    pub fn leave_host_memory(self: &Arc<Self>) {
+        let unmaps = std::mem::take(&mut self.root().mapped.0.lock().unmaps);
+        for unmap in unmaps.iter().filter_map(Weak::upgrade) {
+            if !unmap.is_done() && !unmap.is_gated() {
+                // How it ends is told to whoever asks for its event.
+                let _ = unmap.outcome();
+            }
+        }
     }
 
     /// `CL_MEM_MAP_COUNT`.

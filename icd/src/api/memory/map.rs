@@ -197,6 +197,7 @@ pub(in crate::api) fn unmap_on(
     wait.extend(unmap.mapped_by);
     let keep: Option<Box<dyn Send>> = Some(Box::new(unmap.place));
     let wants_event = !event.is_null();
+    let memory = buffer.clone();
     let stub = match unmap.upload {
         None => {
             let hold = smallvec![buffer];
@@ -213,7 +214,11 @@ pub(in crate::api) fn unmap_on(
                 wants_event,
                 keep,
             };
-            transfer.write(queue)?.event
+            let written = transfer.write(queue)?;
+            if !written.taken {
+                memory.unmapped_by(&written.event);
+            }
+            written.event
         }
     };
     // SAFETY: the specification lets `event` be NULL or writable.
