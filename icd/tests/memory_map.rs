@@ -194,6 +194,80 @@ fn a_map_of_the_applications_own_memory_is_at_that_memory_and_fresh() {
 }
 
 #[test]
+fn a_map_of_the_applications_constant_writes_nothing_there() {
+    static CONSTANT: [u8; 3 << 20] = [9; 3 << 20];
+    let cl = Fixture::new();
+    for size in SIZES {
+        let host = CONSTANT.as_ptr().cast_mut();
+        let flags = CL_MEM_USE_HOST_PTR | CL_MEM_READ_ONLY;
+        let buffer = make!(clCreateBuffer(cl.context, flags, size, host.cast())).unwrap();
+        for _ in 0..2 {
+            let seen = map(&cl, buffer, CL_MAP_READ, 7, size - 7);
+            assert_eq!(seen.as_ptr().addr(), host.addr() + 7);
+            assert!(seen.iter().all(|byte| *byte == 9));
+            unmap(&cl, buffer, seen.as_mut_ptr());
+        }
+        cl.finish();
+        assert!(cl.read(buffer, 0, size) == CONSTANT[..size]);
+        ok!(clReleaseMemObject(buffer));
+    }
+}
+
+// A program's last words to a buffer over its own memory, which it gives back at once.
+fn lend_and_take_back(cl: &Fixture, size: usize) {
+    let length = size.max(64 << 10);
+    // SAFETY: fresh pages of this test's own.
+    let own = unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        libc::mmap(null_mut(), length, access, flags, -1, 0)
+    };
+    assert_ne!(own, libc::MAP_FAILED);
+    let buffer = make!(clCreateBuffer(cl.context, CL_MEM_USE_HOST_PTR, size, own)).unwrap();
+    let seen = map(cl, buffer, CL_MAP_WRITE_INVALIDATE_REGION, 0, size);
+    seen.fill(3);
+    unmap(cl, buffer, seen.as_mut_ptr());
+    ok!(clReleaseMemObject(buffer));
+    // SAFETY: nobody holds a reference into it.
+    assert_eq!(unsafe { libc::munmap(own, length) }, 0);
+}
+
+#[test]
+fn memory_is_the_applications_again_with_the_last_reference() {
+    let cl = Fixture::new();
+    for size in [64, 48 << 10, 3 << 20] {
+        for _ in 0..20 {
+            lend_and_take_back(&cl, size);
+        }
+    }
+    cl.finish();
+}
+
+#[test]
+fn a_release_waits_for_nothing_of_the_applications() {
+    let cl = Fixture::new();
+    let size = 3 << 20;
+    let mut own = pattern(1, size);
+    let flags = CL_MEM_USE_HOST_PTR;
+    let host = own.as_mut_ptr().cast();
+    let buffer = make!(clCreateBuffer(cl.context, flags, size, host)).unwrap();
+    let seen = map(&cl, buffer, CL_MAP_WRITE_INVALIDATE_REGION, 0, size);
+    let gate = cl.user_event();
+    ok!(clEnqueueUnmapMemObject(
+        cl.queue,
+        buffer,
+        seen.as_mut_ptr().cast(),
+        1,
+        &raw const gate,
+        null_mut()
+    ));
+    ok!(clReleaseMemObject(buffer));
+    ok!(clSetUserEventStatus(gate, CL_COMPLETE));
+    cl.finish();
+    ok!(clReleaseEvent(gate));
+}
+
+#[test]
 fn a_map_that_does_not_block_gives_its_pointer_at_once() {
     let cl = Fixture::new();
     for size in SIZES {

@@ -4,7 +4,7 @@
 //! image's rows without gaps; the application's memory holds them with those that it was given with.
 //! Invariant: while something is mapped, or a transfer of a map or unmap runs, the shadow's pages stay.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_proto::region::Region;
 use cl_headers::types::{CL_INVALID_OPERATION, CL_INVALID_VALUE, CL_MAP_FAILURE};
@@ -32,6 +32,10 @@ struct State {
     shadow: Option<Shadow>,
     // The shadow is the client's copy, of which the directory may think that it is valid.
     is_copy: bool,
+    // Whether the application's memory takes bytes, once somebody has looked.
+    is_writable: Option<bool>,
+    // The unmaps that may still take bytes from the application's memory.
+    unmaps: Vec<Weak<Event>>,
 }
 
 /// A new map: where the application finds the bytes.
@@ -164,6 +168,20 @@ impl Buffer {
         })
     }
 
+    /// Whether a map may bring bytes to where this object is mapped. Not so where the object was made to use
+    /// memory that is read-only: nobody but a kernel can have changed them, and bringing them would end the
+    /// program. `is_writable` looks at an address, once for a whole object, before the application has had a map of it.
+    pub fn takes_bytes(self: &Arc<Self>, is_writable: impl FnOnce(usize) -> bool) -> bool {
+        let root = self.root();
+        let Some(address) = root.host_address() else {
+            return true;
+        };
+        let mut state = root.mapped.0.lock();
+        *state
+            .is_writable
+            .get_or_insert_with(|| is_writable(address))
+    }
+
     /// A map got its command.
     pub fn mapped_by(self: &Arc<Self>, map: MapKey, event: &Arc<Event>) {
         if let Some(mapping) = self.root().mapped.0.lock().maps.get_mut(map.0) {
@@ -225,6 +243,30 @@ impl Buffer {
             mapped_by: mapped_by.filter(|event| !event.is_done()),
             place,
         })
+    }
+
+    /// An unmap got its command, which takes what was written.
+    pub fn unmapped_by(self: &Arc<Self>, event: &Arc<Event>) {
+        if self.root().host_address().is_none() {
+            return;
+        }
+        let mut unmaps = std::mem::take(&mut self.root().mapped.0.lock().unmaps);
+        // Letting go of an event sends: not under the lock.
+        unmaps.retain(|unmap| unmap.upgrade().is_some_and(|unmap| !unmap.is_done()));
+        unmaps.push(Arc::downgrade(event));
+        self.root().mapped.0.lock().unmaps.append(&mut unmaps);
+    }
+
+    /// Waits until no unmap takes bytes from the application's memory any more, which it may give back once it
+    /// has released the object. Not for what waits for the application itself.
+    pub fn leave_host_memory(self: &Arc<Self>) {
+        let unmaps = std::mem::take(&mut self.root().mapped.0.lock().unmaps);
+        for unmap in unmaps.iter().filter_map(Weak::upgrade) {
+            if !unmap.is_done() && !unmap.is_gated() {
+                // How it ends is told to whoever asks for its event.
+                let _ = unmap.outcome();
+            }
+        }
     }
 
     /// `CL_MEM_MAP_COUNT`.

@@ -28,6 +28,7 @@ use tonic::transport::Channel;
 use super::resolve;
 use super::security::Credentials;
 use super::socket::plain;
+use super::standard;
 use crate::config::{Address, ServerSettings};
 
 /// An inventory is a few kilobytes a device.
@@ -58,9 +59,11 @@ where
     F: Future<Output = T>,
 {
     super::thread::run_aside("cw-control", move || {
+        let kept_free = standard::kept_free();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+        drop(kept_free);
         let result = runtime.block_on(conversation());
         // Whatever a peer has not answered is not waited for.
         runtime.shutdown_background();
@@ -88,7 +91,9 @@ impl Reached {
             reason: plain(&error),
         };
         let resolved = resolve::resolve(address).await.map_err(unreachable)?;
+        let kept_free = standard::kept_free();
         let (stream, round_trip) = resolve::connect(&resolved).await.map_err(unreachable)?;
+        drop(kept_free);
         stream.set_nodelay(true).map_err(unreachable)?;
         let peer = stream.peer_addr().map_err(unreachable)?;
         let is_secured = handshake.is_some();

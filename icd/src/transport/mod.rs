@@ -42,6 +42,7 @@ mod resolve;
 mod security;
 pub mod session;
 mod socket;
+mod standard;
 mod sys;
 mod thread;
 mod turn;

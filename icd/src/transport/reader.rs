@@ -87,6 +87,7 @@ impl Inlet {
     /// # Errors
     /// The system's, when it has no more descriptors.
     pub(super) fn new(socket: Arc<TcpStream>, opener: Option<Opener>) -> io::Result<Inlet> {
+        let _kept_free = super::standard::kept_free();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,

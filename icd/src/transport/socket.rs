@@ -19,6 +19,8 @@ use causeway_proto::version;
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
 use rustix::net::sockopt;
 
+use super::standard;
+
 /// Commands and heartbeats go before bulk in the sender's own queues.
 const PRIORITY: i32 = 6;
 
@@ -56,6 +58,7 @@ impl Door {
             address: self.address.clone(),
             reason: plain(&error),
         };
+        let _kept_free = standard::kept_free();
         let stream =
             TcpStream::connect_timeout(&self.peer, time_left(deadline).map_err(unreachable)?)
                 .map_err(unreachable)?;
@@ -90,6 +93,7 @@ impl Door {
         let Some(place) = self.place else {
             return Err(failed("it shares no memory with this process".to_owned()));
         };
+        let _kept_free = standard::kept_free();
         let socket = place.connect().map_err(|error| failed(plain(&error)))?;
         // std has one type for a stream socket with time limits, and it asks for no more than that.
         let line = Line::Clear(TcpStream::from(socket));

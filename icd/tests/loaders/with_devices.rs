@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{compile, driver, loader_arguments, output_of, unconfigured, vendors};
+use crate::support::{compile, driver, loader_arguments, output_of, run, unconfigured, vendors};
 
 /// A daemon that ends with the test.
 struct Daemon {
@@ -107,6 +107,38 @@ fn debians_loader_and_khronos_find_the_devices() {
             let output = output_of(&mut command);
             if has_device(&output) {
                 assert!(output.ends_with(", code 0\n"), "{output}");
+            }
+        }
+    }
+}
+
+#[test]
+fn standard_streams_that_are_closed_stay_closed() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(daemon) = Daemon::start(directory.path()) else {
+        return;
+    };
+    let program = compile(directory.path(), "closed.c", &["-lOpenCL"]);
+    let vendors = vendors(directory.path());
+    for (carrier, memory) in [("direct", "1"), ("direct", "0"), ("grpc", "1")] {
+        let settings = directory.path().join("these.toml");
+        let servers = format!(
+            "[[server]]\naddress = \"{}\"\ncarrier = \"{carrier}\"\n",
+            daemon.address
+        );
+        std::fs::write(&settings, servers).expect("a new file");
+        for closed in ["0", "1", "2", "02", "012"] {
+            let mut command = unconfigured(&program, directory.path());
+            command
+                .arg(closed)
+                .env("CAUSEWAY_CONFIG", &settings)
+                .env("CAUSEWAY_SHARED_MEMORY", memory)
+                .env("OCL_ICD_VENDORS", &vendors);
+            let ended = run(&mut command);
+            let what = format!("{carrier}, memory {memory}, closed {closed}: {ended:?}");
+            match ended.status.code() {
+                Some(77) => eprintln!("skipped: this machine's OpenCL has no device"),
+                code => assert_eq!(code, Some(0), "{what}"),
             }
         }
     }

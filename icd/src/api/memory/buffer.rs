@@ -193,7 +193,14 @@ entry_points! {
     }
 
     fn clReleaseMemObject(memobj: cl_mem) {
-        handle::release::<Buffer>(memobj)
+        let memory = handle::resolve::<Buffer>(memobj)?;
+        handle::release::<Buffer>(memobj)?;
+        // Programs give the memory that they lent back with the last reference, although only the destructor's
+        // callback says that nothing needs it any more.
+        if memory.host_address().is_some() && handle::resolve::<Buffer>(memobj).is_err() {
+            memory.leave_host_memory();
+        }
+        Ok(())
     }
 
     fn clSetMemObjectDestructorCallback(

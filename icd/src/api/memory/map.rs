@@ -10,6 +10,7 @@ use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::transfer::{Way, check_host_access};
+use super::writable::is_writable;
 use super::{Noun, on_queue};
 use crate::coherence::MapKind;
 use crate::error::{ClResult, require};
@@ -89,7 +90,7 @@ fn enqueue_map(
         return queue.submit(submission, |_| Ok(()));
     }
     let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
-    if !purpose.fetches() {
+    if !purpose.fetches() || !buffer.takes_bytes(is_writable) {
         let hold = smallvec![buffer.clone()];
         return nothing(queue, command, wait, hold, keep, wants_event);
     }
@@ -196,6 +197,7 @@ pub(in crate::api) fn unmap_on(
     wait.extend(unmap.mapped_by);
     let keep: Option<Box<dyn Send>> = Some(Box::new(unmap.place));
     let wants_event = !event.is_null();
+    let memory = buffer.clone();
     let stub = match unmap.upload {
         None => {
             let hold = smallvec![buffer];
@@ -212,7 +214,11 @@ pub(in crate::api) fn unmap_on(
                 wants_event,
                 keep,
             };
-            transfer.write(queue)?.event
+            let written = transfer.write(queue)?;
+            if !written.taken {
+                memory.unmapped_by(&written.event);
+            }
+            written.event
         }
     };
     // SAFETY: the specification lets `event` be NULL or writable.

@@ -10,6 +10,7 @@ pub(super) mod map;
 mod migrate;
 pub(super) mod rect;
 pub(super) mod transfer;
+mod writable;
 
 use std::sync::Arc;
 

@@ -28,6 +28,7 @@ use crate::thread::Stack;
 use crate::transport::control;
 use crate::transport::core::Core;
 use crate::transport::reader::{self, Undertaker};
+use crate::transport::standard;
 
 /// Batches between the writer and the stream; then the writer waits, as for room on a socket.
 const QUEUED_BATCHES: usize = 4;
@@ -109,9 +110,12 @@ pub(in crate::transport) fn start(core: &Arc<Core>, incoming: Incoming) -> io::R
     crate::transport::thread::spawn("cw-grpc", Stack::Runtime, move || {
         let undertaker = Undertaker(core);
         let core = &undertaker.0;
-        let result = tokio::runtime::Builder::new_current_thread()
+        let kept_free = standard::kept_free();
+        let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .build()
+            .build();
+        drop(kept_free);
+        let result = runtime
             .map_err(|error| error.to_string())
             .and_then(|runtime| runtime.block_on(serve(core, incoming)));
         core.fail(match result {
