@@ -23,7 +23,7 @@ use causeway_security::Opener;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use rustix::buffer::spare_capacity;
-use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
@@ -34,6 +34,13 @@ use super::wait::{Bell, Change};
 use crate::thread::Stack;
 
 const CLOSED: &str = "the node closed the connection";
+
+/// Who sleeps at the connection looks up so often: a program that closes every descriptor it finds, ours included, leaves
+/// nothing that could wake him.
+const LOOKS_UP_EVERY: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// The receiving half of a direct connection.
 pub(super) struct Inlet {
@@ -257,14 +264,14 @@ impl Drop for Reading<'_> {
 }
 
 impl Inlet {
-    // Until there are bytes, or the end, or the bell rings.
+    // Until there are bytes, or the end, or the bell rings, or it is time to look up.
     fn wait_for_bytes(&self) {
         let mut fds = [
             PollFd::new(&*self.socket, PollFlags::IN),
             PollFd::from_borrowed_fd(self.bell.fd(), PollFlags::IN),
         ];
         // An interruption ends it as well: the caller looks and comes back.
-        let _ = rustix::event::poll(&mut fds, None);
+        let _ = rustix::event::poll(&mut fds, Some(&LOOKS_UP_EVERY));
     }
 }
 
@@ -288,7 +295,9 @@ fn read(core: &Core, inlet: &Inlet) -> String {
     loop {
         ready.clear();
         if !std::mem::take(&mut is_first) {
-            match epoll::wait(&inlet.epoll, spare_capacity(&mut ready), None) {
+            let wait = Some(&LOOKS_UP_EVERY);
+            match epoll::wait(&inlet.epoll, spare_capacity(&mut ready), wait) {
+                Ok(0) if core.failure().is_none() => continue,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return super::socket::plain(&error.into()),
             }
