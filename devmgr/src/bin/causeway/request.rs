@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use causeway::config::Settings;
 use causeway_proto::manager as pb;
 use causeway_proto::manager::considered::Outcome as Considered;
 
@@ -9,7 +10,7 @@ use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{self, Fitting, NodeShare};
 use crate::text::{NodeNames, printable, shares};
-use crate::wish::{Terms, Wish};
+use crate::wish::{self, Terms, Wish};
 
 /// What `request` takes.
 #[derive(Debug, clap::Args)]
@@ -21,8 +22,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
-    let settings = context.settings();
-    let wish = Wish::of(arguments.request.as_deref(), &arguments.terms, &settings)?;
+    let line = arguments.request.as_deref();
+    let mut variables = context.variables();
+    variables.extend(wish::variables(line, &arguments.terms));
+    let settings = Settings::load_with(&variables);
+    let wish = Wish::of(line, &settings)?;
     let wish = wish.ok_or_else(|| {
         for problem in &settings.problems {
             eprintln!("causeway request: {problem}");

@@ -24,7 +24,7 @@ use crate::held::{Change, Held};
 use crate::json::Step;
 use crate::progress::Progress;
 use crate::signals::{self, Came, end_as, end_by};
-use crate::wish::{Terms, Wish};
+use crate::wish::{self, Terms, Wish};
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -134,11 +134,12 @@ fn whole_paths(context: &Context) -> Vec<(&'static str, PathBuf)> {
 fn settings(arguments: &Arguments, context: &Context) -> Settings {
     let mut variables = context.variables();
     variables.extend(arguments.servers.clone().map(|servers| ("CAUSEWAY_SERVERS", servers)));
+    variables.extend(wish::variables(arguments.request.as_deref(), &arguments.terms));
     Settings::load_with(&variables)
 }
 
 fn wish(arguments: &Arguments, settings: &Settings) -> Result<Option<Wish>, Failure> {
-    let wish = Wish::of(arguments.request.as_deref(), &arguments.terms, settings)?;
+    let wish = Wish::of(arguments.request.as_deref(), settings)?;
     // Those of a lease that somebody else holds need not be waited for.
     let has_none = wish.is_none() && settings.lease.is_none();
     if has_none && (arguments.wait || arguments.terms.are_given()) {

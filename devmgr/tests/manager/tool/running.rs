@@ -61,10 +61,20 @@ fn runner(manager: &Manager, user: &str) -> Tool {
 impl Running {
     /// `causeway ARGUMENTS` of this user.
     pub(crate) fn start(manager: &Manager, user: &str, arguments: &[&str]) -> Running {
-        let tool = match arguments {
+        Running::with(|tool| tool, manager, user, arguments)
+    }
+
+    /// The same in another environment.
+    pub(crate) fn with(
+        change: impl FnOnce(Tool) -> Tool,
+        manager: &Manager,
+        user: &str,
+        arguments: &[&str],
+    ) -> Running {
+        let tool = change(match arguments {
             ["run", ..] => runner(manager, user),
             _ => tool(manager, user),
-        };
+        });
         let mut child = tool
             .program(env!("CARGO_BIN_EXE_causeway"))
             .args(arguments)
