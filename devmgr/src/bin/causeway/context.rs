@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::json;
+use crate::say::say;
 use crate::text::printable_lines;
 
 /// Options of every verb.
@@ -111,11 +112,11 @@ impl Context {
                 error: failure.to_string(),
                 cure: failure.what_to_do().map(str::to_owned),
             };
-            eprintln!("{}", serde_json::json!(error));
+            say!("{}", serde_json::json!(error));
         } else {
-            eprintln!("causeway {verb}: {}", printable_lines(&failure.to_string()));
+            say!("causeway {verb}: {}", printable_lines(&failure.to_string()));
             if let Some(cure) = failure.what_to_do() {
-                eprintln!("  → {cure}");
+                say!("  → {cure}");
             }
         }
         failure.exit_code()

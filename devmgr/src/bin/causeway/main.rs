@@ -1,6 +1,8 @@
 //! `causeway`, the command-line tool. One file per verb, each with its arguments and how they are run; what they
 //! share is `context` (options, output), `connection` (the device manager), `json` (what `--json` prints).
 #![forbid(unsafe_code)]
+// They panic where nobody reads: see `say` and `Context::print`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod connection;
 mod context;
@@ -9,6 +11,7 @@ mod held;
 mod json;
 mod new_file;
 mod progress;
+mod say;
 mod signals;
 mod text;
 mod wish;

@@ -9,6 +9,7 @@ use causeway_proto::manager::{
 use causeway_proto::request;
 use clap::{Subcommand, ValueEnum};
 
+use crate::say::say;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
@@ -171,7 +172,7 @@ async fn warn_of_nobody(manager: &Connection, quota: &QuotaWord) -> Result<(), F
         }
         _ => return Ok(()),
     };
-    eprintln!("causeway quota: {}", printable(&nobody));
+    say!("causeway quota: {}", printable(&nobody));
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use causeway::config::Settings;
 use causeway_proto::manager as pb;
 use causeway_proto::manager::considered::Outcome as Considered;
 
+use crate::say::say;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{self, Fitting, NodeShare};
@@ -29,7 +30,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     let wish = Wish::of(line, &settings)?;
     let wish = wish.ok_or_else(|| {
         for problem in &settings.problems {
-            eprintln!("causeway request: {problem}");
+            say!("causeway request: {problem}");
         }
         Failure::new("no devices are asked for").cure(
             "causeway request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good",

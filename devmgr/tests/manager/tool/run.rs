@@ -14,12 +14,12 @@ use super::{Tool, said};
 /// Says its lease, and lives until its standard input ends.
 const PROGRAM: [&str; 3] = ["sh", "-c", "echo $CAUSEWAY_LEASE; exec cat"];
 
-fn run_with<'a>(options: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn run_with<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [&["run"], options, &["--"], &PROGRAM].concat()
 }
 
 /// Until there is no lease of the user's.
-async fn see_none(client: &mut Client) {
+pub(super) async fn see_none(client: &mut Client) {
     let begin = Instant::now();
     while !client.list().await.is_empty() {
         assert!(begin.elapsed() < AT_MOST, "the lease does not end");
@@ -27,7 +27,7 @@ async fn see_none(client: &mut Client) {
 }
 
 /// A manager with this in its file, one device, and ann, who may have it.
-async fn with_a_device(config: &str) -> (Manager, FakeNode, Client) {
+pub(super) async fn with_a_device(config: &str) -> (Manager, FakeNode, Client) {
     let manager = Manager::configured(config);
     let node = FakeNode::start(manager.address, 1, 1);
     let mut ann = manager.user("ann").await;
