@@ -71,9 +71,9 @@ verbs! {
     Release: release,
     /// Show who waits for devices, and where in the queue
     Queue: queue,
-    /// Show the device manager's nodes, or take one out of use and back
+    /// Show the device manager's nodes, or take one out of use and back; for administrators
     Nodes: nodes,
-    /// Add and remove the device manager's users, and say what they may do
+    /// Add and remove the device manager's users, and say what they may do; for administrators
     Users: users,
     /// Make and revoke the tokens that users show
     Tokens: tokens,
@@ -81,7 +81,7 @@ verbs! {
     Quota: quota,
     /// Make a small CA, and certificates for nodes, the device manager and users
     Certs: certs,
-    /// Watch nodes, devices, leases and the queue
+    /// Watch nodes, devices, leases and the queue; for administrators
     Top: top,
     /// Check loader, configuration, network and nodes; name each cause and its cure
     Doctor: doctor,
