@@ -77,7 +77,14 @@ impl Context {
 
     /// The configuration as a program would find it. What is wrong in it is for the verb to say.
     pub(crate) fn settings(&self) -> Settings {
-        Settings::load_with(&self.variables())
+        let mut settings = Settings::load_with(&self.variables());
+        if self.options.manager.is_some() {
+            let named = settings.problems.iter_mut();
+            for problem in named.filter(|problem| problem.origin == "CAUSEWAY_MANAGER") {
+                "--manager".clone_into(&mut problem.origin);
+            }
+        }
+        settings
     }
 
     /// Prints `value` as JSON, or what `text` makes of it.

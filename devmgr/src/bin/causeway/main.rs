@@ -14,6 +14,7 @@ mod progress;
 mod say;
 mod signals;
 mod text;
+mod validity;
 mod wish;
 
 use std::process::ExitCode;

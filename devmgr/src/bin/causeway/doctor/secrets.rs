@@ -7,6 +7,8 @@ use causeway::config::{Settings, TlsSettings};
 use causeway_security::{ClientTls, Token, read_secret};
 
 use super::Finding;
+use crate::text::moment;
+use crate::validity::{self, Of, RENEW, Validity};
 
 const CHECK: &str = "certificates and tokens";
 
@@ -71,17 +73,39 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         }
         return findings;
     };
+    let owned = tls.certificate.as_deref().map(|path| (path, Of::Owner));
+    let all = [(ca.as_path(), Of::Authorities)].into_iter().chain(owned);
+    let endings: Vec<Finding> = all.filter_map(|(path, of)| ending(path, of)).collect();
     if findings.is_empty() {
-        findings.push(match ClientTls::load(ca, identity) {
-            Ok(_) => Finding::ok(CHECK, format!("{}: TLS can be spoken", ca.display())),
-            Err(error) => Finding::problem(
+        match ClientTls::load(ca, identity) {
+            Ok(_) if endings.is_empty() => findings.push(Finding::ok(
+                CHECK,
+                format!("{}: TLS can be spoken", ca.display()),
+            )),
+            Ok(_) => {}
+            Err(error) => findings.push(Finding::problem(
                 CHECK,
                 error.to_string(),
                 "name the right file; `causeway certs` makes new ones",
-            ),
-        });
+            )),
+        }
     }
+    findings.extend(endings);
     findings
+}
+
+/// A certificate that is over, or soon is.
+fn ending(path: &Path, of: Of) -> Option<Finding> {
+    let found = |what, at| format!("{}: {what} {}", path.display(), moment(at));
+    let cure = match of {
+        Of::Owner => RENEW,
+        Of::Authorities => "whoever keeps the CA makes a new one (causeway certs ca DIR), and new certificates by it",
+    };
+    match validity::of_file(path, of)? {
+        Validity::Until(_) => None,
+        Validity::Soon(at) => Some(Finding::note(CHECK, found("expires on", at), cure)),
+        Validity::Over(at) => Some(Finding::problem(CHECK, found("has expired on", at), cure)),
+    }
 }
 
 #[cfg(test)]
