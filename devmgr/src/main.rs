@@ -44,10 +44,17 @@ fn renew_admin(settings: &Settings) -> Result<(), CannotStart> {
     // A new store would help nobody.
     std::fs::metadata(&settings.store)
         .map_err(|error| std::io::Error::other(format!("{}: {error}", settings.store.display())))?;
-    let mut store = RedbStore::open(&settings.store)?;
+    let mut store = open(settings)?;
     let file = service::renew_admin(&settings.store, &mut store)?;
     println!("the administrator's token is in {}", file.display());
     Ok(())
+}
+
+fn open(settings: &Settings) -> Result<RedbStore, CannotStart> {
+    RedbStore::open(&settings.store).map_err(|error| CannotStart::Opening {
+        path: settings.store.clone(),
+        error,
+    })
 }
 
 #[tokio::main]
@@ -55,7 +62,7 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     // Before anything else, so that none is missed.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let store = RedbStore::open(&settings.store)?;
+    let store = open(settings)?;
     let mut running = service::start(settings, Box::new(store)).await?;
     for address in &running.addresses {
         warn(settings, address);

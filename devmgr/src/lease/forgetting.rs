@@ -35,7 +35,9 @@ pub enum NotForgotten {
     #[error("there is no such node")]
     Unknown,
     /// It would be back at once.
-    #[error("the node is connected, and would be back at once: stop its daemon first, or drain it")]
+    #[error(
+        "the node is connected, and would be back at once: stop its daemon first (`causeway nodes drain` keeps a node that runs from new leases)"
+    )]
     Connected,
     /// It may serve leases yet, because it works on without the manager.
     #[error(

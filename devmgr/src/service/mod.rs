@@ -82,6 +82,14 @@ pub enum CannotStart {
     /// A file of TLS.
     #[error(transparent)]
     Tls(#[from] causeway_security::BadFile),
+    /// What was kept cannot be opened.
+    #[error("{}: {error}", path.display())]
+    Opening {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        error: StoreError,
+    },
     /// What was kept cannot be used.
     #[error("{0}")]
     Store(#[from] StoreError),

@@ -50,8 +50,9 @@ impl Nodes for NodesService {
         let caller = self.gate.caller(&request)?;
         if !caller.may_join() {
             let text = format!(
-                "{} is not known as a node; an administrator says `causeway users add --node {}`",
-                caller.user, caller.user
+                "{0} is not known as a node; an administrator says `causeway users add --node {0}`, or of a user who is there \
+                 `causeway users node {0} yes`",
+                caller.user
             );
             return Err(Status::permission_denied(text));
         }

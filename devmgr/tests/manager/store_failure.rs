@@ -59,3 +59,15 @@ async fn nothing_is_granted_and_nothing_is_lost() {
     node.assert_no_fault();
     running.stop().await;
 }
+
+#[test]
+fn a_store_that_cannot_be_opened_is_named() {
+    let manager = std::process::Command::new(env!("CARGO_BIN_EXE_causeway-devmgr"))
+        .args(["--config", "/dev/null", "--listen", "127.0.0.1:0"])
+        .args(["--store", "/nonexistent/folder/store"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&manager.stderr);
+    assert_eq!(manager.status.code(), Some(1), "{said}");
+    assert!(said.contains("/nonexistent/folder/store: "), "{said}");
+}

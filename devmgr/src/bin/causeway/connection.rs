@@ -10,6 +10,7 @@
 //! ```
 //! Invariant: nothing waits longer than [`LIMIT`], but streams that are asked to.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use causeway::transport::manager::Conversation;
@@ -21,6 +22,7 @@ use tonic::{Request, Response, Status};
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::validity;
 
 /// For reaching the manager, and then for each of its answers.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -32,6 +34,8 @@ const MAX_WORD: usize = 64 << 20;
 pub(crate) struct Connection {
     conversation: Conversation,
     address: String,
+    /// What is shown to it.
+    certificate: Option<PathBuf>,
 }
 
 impl Context {
@@ -87,9 +91,12 @@ impl Connection {
         let address = manager.address.to_string();
         let reached = tokio::time::timeout(LIMIT, Conversation::with(manager)).await;
         let reached = reached.unwrap_or_else(|_| Err(silent(&address)));
+        let certificate = manager.tls.certificate.clone();
+        let failed = |error| unreached(error, certificate.as_deref());
         Ok(Connection {
-            conversation: reached.map_err(Failure::unreached)?,
+            conversation: reached.map_err(failed)?,
             address,
+            certificate,
         })
     }
 
@@ -130,7 +137,30 @@ impl Connection {
 
     /// What a status means, of a stream for example.
     pub(crate) fn failure(&self, status: &Status) -> Failure {
-        Failure::answered(status, || self.conversation.explain(status))
+        // What gRPC's machinery made up has a source.
+        match std::error::Error::source(status) {
+            Some(_) => unreached(
+                self.conversation.explain(status),
+                self.certificate.as_deref(),
+            ),
+            None => Failure::answered(status),
+        }
+    }
+}
+
+/// As whom is spoken to says, unless it is about our own certificate. TLS tells that by its own word, which a connection
+/// that breaks may swallow: then it is the cause if it has expired.
+fn unreached(error: WireError, certificate: Option<&Path>) -> Failure {
+    let WireError::Protocol { reason, .. } = &error else {
+        return Failure::unreached(error);
+    };
+    let is_ours = |path: &&Path| {
+        reason.contains("alert: CertificateExpired")
+            || !reason.contains("invalid peer certificate") && validity::is_over(path)
+    };
+    match certificate.filter(is_ours) {
+        Some(path) => validity::refused(path),
+        None => Failure::unreached(error),
     }
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::json;
+use crate::say::say;
 use crate::text::printable_lines;
 
 /// Options of every verb.
@@ -76,7 +77,14 @@ impl Context {
 
     /// The configuration as a program would find it. What is wrong in it is for the verb to say.
     pub(crate) fn settings(&self) -> Settings {
-        Settings::load_with(&self.variables())
+        let mut settings = Settings::load_with(&self.variables());
+        if self.options.manager.is_some() {
+            let named = settings.problems.iter_mut();
+            for problem in named.filter(|problem| problem.origin == "CAUSEWAY_MANAGER") {
+                "--manager".clone_into(&mut problem.origin);
+            }
+        }
+        settings
     }
 
     /// Prints `value` as JSON, or what `text` makes of it.
@@ -111,11 +119,11 @@ impl Context {
                 error: failure.to_string(),
                 cure: failure.what_to_do().map(str::to_owned),
             };
-            eprintln!("{}", serde_json::json!(error));
+            say!("{}", serde_json::json!(error));
         } else {
-            eprintln!("causeway {verb}: {}", printable_lines(&failure.to_string()));
+            say!("causeway {verb}: {}", printable_lines(&failure.to_string()));
             if let Some(cure) = failure.what_to_do() {
-                eprintln!("  → {cure}");
+                say!("  → {cure}");
             }
         }
         failure.exit_code()

@@ -8,6 +8,7 @@ use causeway_devmgr::report::{self, DeviceReport, NodeReport};
 use causeway_proto::manager::ListKindsRequest;
 use serde::Serialize;
 
+use crate::say::say;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::text::{Table, bytes, printable_lines};
@@ -60,7 +61,7 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let settings = context.settings();
     let manager = manager(&settings);
     for problem in &settings.problems {
-        eprintln!("causeway devices: {problem}");
+        say!("causeway devices: {problem}");
     }
     let has_manager = manager.is_some();
     let mut nodes = report::nodes(&settings);

@@ -91,12 +91,8 @@ impl Failure {
         Failure::new(what).cure(cure)
     }
 
-    /// The device manager has answered so; `unheard` says what it means if it is not the manager's word.
-    pub(crate) fn answered(status: &Status, unheard: impl FnOnce() -> WireError) -> Failure {
-        // What gRPC's machinery made up has a source.
-        if std::error::Error::source(status).is_some() {
-            return Failure::unreached(unheard());
-        }
+    /// The device manager has answered so.
+    pub(crate) fn answered(status: &Status) -> Failure {
         let failure = Failure::new(status.message());
         match status.code() {
             Code::Unauthenticated => failure.cure(

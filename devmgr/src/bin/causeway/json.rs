@@ -10,7 +10,7 @@
 //! | `run` | what the program prints; on standard error a line of [`Step`] for each change |
 //! | `nodes`, `nodes drain`, `nodes resume`, `nodes remove` | list of [`ManagedNode`], as they are then |
 //! | `users list` | list of [`User`] |
-//! | `users add`, `users groups`, `users admin` | [`User`], as he is then |
+//! | `users add`, `users groups`, `users admin`, `users node` | [`User`], as he is then |
 //! | `users remove`, `tokens revoke` | [`Removed`] |
 //! | `tokens create` | [`NewToken`] |
 //! | `tokens list` | list of [`Token`] |

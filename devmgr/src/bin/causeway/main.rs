@@ -1,6 +1,8 @@
 //! `causeway`, the command-line tool. One file per verb, each with its arguments and how they are run; what they
 //! share is `context` (options, output), `connection` (the device manager), `json` (what `--json` prints).
 #![forbid(unsafe_code)]
+// They panic where nobody reads: see `say` and `Context::print`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod connection;
 mod context;
@@ -9,8 +11,10 @@ mod held;
 mod json;
 mod new_file;
 mod progress;
+mod say;
 mod signals;
 mod text;
+mod validity;
 mod wish;
 
 use std::process::ExitCode;
@@ -68,9 +72,9 @@ verbs! {
     Release: release,
     /// Show who waits for devices, and where in the queue
     Queue: queue,
-    /// Show the device manager's nodes, or take one out of use and back
+    /// Show the device manager's nodes, or take one out of use and back; for administrators
     Nodes: nodes,
-    /// Add and remove the device manager's users, and say what they may do
+    /// Add and remove the device manager's users, and say what they may do; for administrators
     Users: users,
     /// Make and revoke the tokens that users show
     Tokens: tokens,
@@ -78,7 +82,7 @@ verbs! {
     Quota: quota,
     /// Make a small CA, and certificates for nodes, the device manager and users
     Certs: certs,
-    /// Watch nodes, devices, leases and the queue
+    /// Watch nodes, devices, leases and the queue; for administrators
     Top: top,
     /// Check loader, configuration, network and nodes; name each cause and its cure
     Doctor: doctor,

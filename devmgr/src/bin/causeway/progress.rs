@@ -1,10 +1,11 @@
 //! What `causeway run` says on standard error while it waits: a line that is written anew on a terminal, a line for
 //! each change elsewhere, or JSON.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use crate::json::Step;
+use crate::say::{self, say};
 use crate::text::{NodeNames, duration, printable, shares};
 
 /// See the module.
@@ -32,7 +33,7 @@ impl Progress {
     /// Something has changed.
     pub(crate) fn say(&mut self, step: Step) {
         if self.json {
-            eprintln!("{}", serde_json::json!(step));
+            say!("{}", serde_json::json!(step));
             return;
         }
         match step {
@@ -52,7 +53,7 @@ impl Progress {
             Step::Granted { lease, nodes, .. } => {
                 if self.has_waited {
                     self.end_line();
-                    eprintln!(
+                    say!(
                         "causeway run: lease {lease}, {}",
                         printable(&shares(&nodes, &NodeNames::of_shares(&nodes)))
                     );
@@ -65,7 +66,7 @@ impl Progress {
                     .iter()
                     .map(|of| names.label(&of.node, &of.name))
                     .collect();
-                eprintln!(
+                say!(
                     "causeway run: the lease has lost the devices of node {}: what the program does there ends in OpenCL \
                      errors, its other devices go on",
                     printable(&lost.join(", "))
@@ -74,7 +75,7 @@ impl Progress {
             Step::Over { reason } => {
                 self.end_line();
                 let reason = printable(&reason);
-                eprintln!("causeway run: the lease is over before the program is: {reason}");
+                say!("causeway run: the lease is over before the program is: {reason}");
             }
         }
     }
@@ -84,8 +85,7 @@ impl Progress {
         if let Some(line) = self.line.as_ref().filter(|_| self.is_terminal) {
             let waited =
                 duration(u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX));
-            eprint!("\r\x1b[Kcauseway run: {line}, {waited}");
-            let _ = std::io::stderr().flush();
+            say::put(format_args!("\r\x1b[Kcauseway run: {line}, {waited}"));
         }
     }
 
@@ -95,7 +95,7 @@ impl Progress {
     /// Whatever comes next begins a line of its own.
     pub(crate) fn end_line(&mut self) {
         if self.line.take().is_some() && self.is_terminal {
-            eprintln!();
+            say!();
         }
     }
 
@@ -106,7 +106,7 @@ impl Progress {
         if self.is_terminal {
             self.tick();
         } else if let Some(line) = self.line.as_ref().filter(|_| is_new) {
-            eprintln!("causeway run: {line}");
+            say!("causeway run: {line}");
         }
     }
 }

@@ -4,16 +4,18 @@
 //! at once, their memory, and device-hours in the policy's window. Invariant: a limit that is not named is left as it is.
 
 use causeway_proto::manager::{
-    ListQuotasRequest, Priority, Quota as QuotaWord, QuotaList, quota, quota_use,
+    ListQuotasRequest, Priority, Quota as QuotaWord, QuotaList, QuotaUse, quota, quota_use,
 };
 use causeway_proto::request;
 use clap::{Subcommand, ValueEnum};
 
+use crate::say::say;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{Quota, Quotas, Used};
 use crate::text::{Table, bytes, duration, printable};
+use crate::tokens;
 use crate::users::users;
 
 /// What `quota` takes.
@@ -122,8 +124,10 @@ fn limit<T: PartialEq + Default>(
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
-    let quotas = match arguments.what.as_ref().unwrap_or(&What::Show) {
-        What::Show => context.with_manager(async |manager| list(manager).await)?,
+    let (quotas, sees_all) = match arguments.what.as_ref().unwrap_or(&What::Show) {
+        What::Show => context.with_manager(async |manager| {
+            Ok((list(manager).await?, tokens::who(manager).await?.admin))
+        })?,
         What::Set { who, limits } => context.with_manager(async |manager| {
             let quotas = list(manager).await?.quotas.into_iter();
             let who = who.word();
@@ -132,7 +136,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             quota.who = who;
             limits.apply(&mut quota);
             warn_of_nobody(manager, &quota).await?;
-            put(manager, quota).await
+            Ok((put(manager, quota).await?, true))
         })?,
         What::Remove { who } => context.with_manager(async |manager| {
             let who = who.word();
@@ -145,10 +149,10 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
                 who,
                 ..QuotaWord::default()
             };
-            put(manager, quota).await
+            Ok((put(manager, quota).await?, true))
         })?,
     };
-    context.print(&Quotas::from(quotas), text)
+    context.print(&quotas_of(quotas, sees_all), text)
 }
 
 async fn list(manager: &Connection) -> Result<QuotaList, Failure> {
@@ -171,7 +175,7 @@ async fn warn_of_nobody(manager: &Connection, quota: &QuotaWord) -> Result<(), F
         }
         _ => return Ok(()),
     };
-    eprintln!("causeway quota: {}", printable(&nobody));
+    say!("causeway quota: {}", printable(&nobody));
     Ok(())
 }
 
@@ -213,31 +217,54 @@ impl Limits {
     }
 }
 
-impl From<QuotaList> for Quotas {
-    fn from(list: QuotaList) -> Quotas {
-        let limit = |value: u64| Some(value).filter(|&value| value != 0);
-        let quotas = list.quotas.into_iter().map(|of| Quota {
-            highest: of.highest.map(|_| class(of.highest())),
-            devices: limit(of.devices.into()),
-            memory_bytes: limit(of.memory),
-            device_seconds: limit(of.device_seconds),
-            who: named(of.who.as_ref()),
-        });
-        let used = list.uses.into_iter().map(|of| Used {
-            who: match of.who {
-                Some(quota_use::Who::Group(name)) => format!("group {name}"),
-                Some(quota_use::Who::User(name)) => format!("user {name}"),
-                None => "nobody".to_owned(),
-            },
-            devices: of.devices,
-            memory_bytes: of.memory,
-            device_seconds: of.device_seconds,
-        });
-        Quotas {
-            window_seconds: list.window_seconds,
-            quotas: quotas.collect(),
-            used: used.collect(),
+/// `sees_all`: what is not said to be used is not used. Others than administrators are not told what groups use.
+fn quotas_of(list: QuotaList, sees_all: bool) -> Quotas {
+    let limit = |value: u64| Some(value).filter(|&value| value != 0);
+    let mut used: Vec<Used> = list.uses.into_iter().map(used_of).collect();
+    let is_hidden = |of: &&QuotaWord| matches!(of.who, Some(quota::Who::Group(_))) && !sees_all;
+    for quota in list.quotas.iter().filter(is_hidden) {
+        let who = named(quota.who.as_ref());
+        if used.iter().all(|used| used.who != who) {
+            used.push(Used {
+                who,
+                devices: None,
+                memory_bytes: None,
+                device_seconds: None,
+            });
         }
+    }
+    let quotas = list.quotas.into_iter().map(|of| Quota {
+        highest: of.highest.map(|_| class(of.highest())),
+        devices: limit(of.devices.into()),
+        memory_bytes: limit(of.memory),
+        device_seconds: limit(of.device_seconds),
+        who: named(of.who.as_ref()),
+    });
+    Quotas {
+        window_seconds: list.window_seconds,
+        quotas: quotas.collect(),
+        used,
+    }
+}
+
+fn used_of(of: QuotaUse) -> Used {
+    Used {
+        who: match of.who {
+            Some(quota_use::Who::Group(name)) => format!("group {name}"),
+            Some(quota_use::Who::User(name)) => format!("user {name}"),
+            None => "nobody".to_owned(),
+        },
+        devices: Some(of.devices),
+        memory_bytes: Some(of.memory),
+        device_seconds: Some(of.device_seconds),
+    }
+}
+
+/// What is used, of nobody whose use is not told nothing.
+fn shown<T: Default>(used: Option<&Used>, of: impl Fn(&Used) -> Option<T>, text: fn(T) -> String) -> String {
+    match used {
+        None => text(T::default()),
+        Some(used) => of(used).map_or_else(|| "-".to_owned(), text),
     }
 }
 
@@ -280,15 +307,15 @@ fn text(quotas: &Quotas) -> String {
         table.row([
             quota.who.clone(),
             cell(
-                used.map_or(0, |of| of.devices).to_string(),
+                shown(used, |of| of.devices, |count| count.to_string()),
                 quota.devices.map(|count| count.to_string()),
             ),
             cell(
-                bytes(used.map_or(0, |of| of.memory_bytes)),
+                shown(used, |of| of.memory_bytes, bytes),
                 quota.memory_bytes.map(bytes),
             ),
             cell(
-                in_hours(used.map_or(0, |of| of.device_seconds)),
+                shown(used, |of| of.device_seconds, in_hours),
                 quota.device_seconds.map(in_hours),
             ),
             quota.highest.unwrap_or("-").to_owned(),
@@ -297,9 +324,9 @@ fn text(quotas: &Quotas) -> String {
     for used in other {
         table.row([
             used.who.clone(),
-            used.devices.to_string(),
-            bytes(used.memory_bytes),
-            in_hours(used.device_seconds),
+            shown(Some(used), |of| of.devices, |count| count.to_string()),
+            shown(Some(used), |of| of.memory_bytes, bytes),
+            shown(Some(used), |of| of.device_seconds, in_hours),
             "-".to_owned(),
         ]);
     }
@@ -318,6 +345,22 @@ fn in_hours(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_group_uses_is_not_told_to_its_members_as_nothing() {
+        let list = QuotaList {
+            quotas: vec![QuotaWord {
+                who: Some(quota::Who::Group("lab".to_owned())),
+                devices: 1,
+                ..QuotaWord::default()
+            }],
+            ..QuotaList::default()
+        };
+        let told = |sees_all| text(&quotas_of(list.clone(), sees_all));
+        assert!(told(false).contains("- of 1"), "{}", told(false));
+        assert!(told(true).contains("0 of 1"), "{}", told(true));
+        assert_eq!(quotas_of(list, false).used[0].devices, None);
+    }
 
     #[test]
     fn limits_are_read_as_people_write_them() {

@@ -10,6 +10,7 @@ use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{Released, id};
+use crate::text::printable;
 use crate::tokens::who;
 
 /// What `release` takes.
@@ -52,7 +53,9 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             manager.hear(manager.admin().revoke_lease(request)).await?;
         } else {
             let request = manager.request(ReleaseLease { lease_id });
-            manager.hear(manager.leases().release(request)).await?;
+            if let Err(failure) = manager.hear(manager.leases().release(request)).await {
+                return Err(of_another(manager, lease).await.unwrap_or(failure));
+            }
         }
         Ok(lease)
     })?;
@@ -61,6 +64,19 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     }
     let released = id(&lease.to_be_bytes());
     context.print(&Released { released }, |_| String::new())
+}
+
+/// What to do about one of somebody else's, for whom is shown it.
+async fn of_another(manager: &Connection, lease: u128) -> Option<Failure> {
+    let request = manager.request(ListLeasesRequest {});
+    let leases = manager.hear(manager.leases().list_leases(request)).await.ok()?.leases;
+    let request = manager.request(ListQueueRequest {});
+    let queue = manager.hear(manager.leases().list_queue(request)).await.ok()?.requests;
+    let leases = leases.into_iter().map(|of| (of.lease_id, of.user));
+    let mut all = leases.chain(queue.into_iter().map(|of| (of.lease_id, of.user)));
+    let (id_of, user) = all.find(|(id, _)| id[..] == lease.to_be_bytes())?;
+    let failure = Failure::new(format!("{} is {}'s, not yours", id(&id_of), printable(&user)));
+    Some(failure.cure(format!("an administrator takes it from him: causeway release --revoke {}", id(&id_of))))
 }
 
 /// The one that is meant: among all that the caller may see, if it is not the whole id.

@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
+use causeway::config::Settings;
 use causeway_proto::manager as pb;
 use causeway_proto::manager::considered::Outcome as Considered;
 
+use crate::say::say;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{self, Fitting, NodeShare};
 use crate::text::{NodeNames, printable, shares};
-use crate::wish::{Terms, Wish};
+use crate::wish::{self, Terms, Wish};
 
 /// What `request` takes.
 #[derive(Debug, clap::Args)]
@@ -21,11 +23,14 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
-    let settings = context.settings();
-    let wish = Wish::of(arguments.request.as_deref(), &arguments.terms, &settings)?;
+    let line = arguments.request.as_deref();
+    let mut variables = context.variables();
+    variables.extend(wish::variables(line, &arguments.terms));
+    let settings = Settings::load_with(&variables);
+    let wish = Wish::of(line, &settings)?;
     let wish = wish.ok_or_else(|| {
         for problem in &settings.problems {
-            eprintln!("causeway request: {problem}");
+            say!("causeway request: {problem}");
         }
         Failure::new("no devices are asked for").cure(
             "causeway request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good",

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 
 use causeway::config::{FILE_VARIABLES, Settings, TlsSettings};
 use causeway_devmgr::environment::Vendors;
@@ -17,6 +18,7 @@ use causeway_devmgr::private_daemon::PrivateDaemon;
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::say::say;
 use crate::connection::block_on;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, USAGE};
@@ -24,7 +26,7 @@ use crate::held::{Change, Held};
 use crate::json::Step;
 use crate::progress::Progress;
 use crate::signals::{self, Came, end_as, end_by};
-use crate::wish::{Terms, Wish};
+use crate::wish::{self, Terms, Wish};
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -60,6 +62,9 @@ const FAILED: u8 = 125;
 const NOT_STARTED: u8 = 126;
 /// There is no such program.
 const NOT_FOUND: u8 = 127;
+
+/// Before a signal ends the giving back of a lease.
+const IMPATIENCE: Duration = Duration::from_millis(500);
 
 /// What to do where nothing is asked for.
 const ASK: &str =
@@ -134,16 +139,17 @@ fn whole_paths(context: &Context) -> Vec<(&'static str, PathBuf)> {
 fn settings(arguments: &Arguments, context: &Context) -> Settings {
     let mut variables = context.variables();
     variables.extend(arguments.servers.clone().map(|servers| ("CAUSEWAY_SERVERS", servers)));
+    variables.extend(wish::variables(arguments.request.as_deref(), &arguments.terms));
     Settings::load_with(&variables)
 }
 
 fn wish(arguments: &Arguments, settings: &Settings) -> Result<Option<Wish>, Failure> {
-    let wish = Wish::of(arguments.request.as_deref(), &arguments.terms, settings)?;
+    let wish = Wish::of(arguments.request.as_deref(), settings)?;
     // Those of a lease that somebody else holds need not be waited for.
     let has_none = wish.is_none() && settings.lease.is_none();
     if has_none && (arguments.wait || arguments.terms.are_given()) {
         for problem in &settings.problems {
-            eprintln!("causeway run: {problem}");
+            say!("causeway run: {problem}");
         }
         let failure = Failure::new("--wait, --priority and --time-limit are about devices of a device manager, and none are asked for");
         return Err(failure.code(FAILED).cure(ASK));
@@ -171,7 +177,7 @@ async fn lease(
         Some(came) = signals.recv() => Some(came),
     };
     if let Some(came) = signal {
-        give_back(&mut held, &mut progress).await;
+        give_back(&mut held, &mut progress, &mut signals).await;
         return Ok(End::Signal(came.number));
     }
     command.env("CAUSEWAY_LEASE", held.id());
@@ -200,7 +206,7 @@ async fn attend(
         },
     };
     if let Some(held) = &mut held {
-        give_back(held, &mut progress).await;
+        give_back(held, &mut progress, &mut signals).await;
     }
     end
 }
@@ -234,7 +240,7 @@ async fn watch(
         tokio::select! {
             _ = &mut ended => break,
             Some(came) = signals.recv() => {
-                if let Some(signal) = came.signal().filter(|_| !came.is_the_terminals) {
+                if let Some(signal) = came.to_pass_on() {
                     // It has not been reaped, so this is nobody else's number.
                     let _ = kill_process(program, signal);
                 }
@@ -267,10 +273,26 @@ fn end_of(program: Pid) -> Result<oneshot::Receiver<()>, Failure> {
     Ok(told)
 }
 
-async fn give_back(held: &mut Held<'_>, progress: &mut Progress) {
+/// Also the user who is tired of waiting for a network that is down ends it: the lease runs out by itself.
+async fn give_back(
+    held: &mut Held<'_>,
+    progress: &mut Progress,
+    signals: &mut mpsc::UnboundedReceiver<Came>,
+) {
     progress.end_line();
-    if let Err(failure) = held.give_back().await {
-        eprintln!("causeway run: the lease is not given back, so it has to run out: {failure}");
+    // Those were for the program, or have ended the waiting.
+    while signals.try_recv().is_ok() {}
+    let impatience = async {
+        // The one that ended the program may be on its way yet.
+        tokio::time::sleep(IMPATIENCE).await;
+        signals.recv().await
+    };
+    let failure = tokio::select! {
+        given_back = held.give_back() => given_back.err(),
+        Some(_) = impatience => Some(Failure::new("a signal has ended the wait for the device manager")),
+    };
+    if let Some(failure) = failure {
+        say!("causeway run: the lease is not given back, so it has to run out: {failure}");
     }
 }
 
@@ -285,7 +307,7 @@ fn private_daemon(
     // Who names servers and mistypes them all does not want this machine's devices in their place.
     if !settings.problems.is_empty() {
         for problem in &settings.problems {
-            eprintln!("causeway run: {problem}");
+            say!("causeway run: {problem}");
         }
         let failure = Failure::new("the configuration cannot be used");
         return Err(failure.code(FAILED));
@@ -300,7 +322,7 @@ fn private_daemon(
     let failed = |error: &dyn std::error::Error| Failure::new(error.to_string()).code(FAILED);
     let path = installation::daemon().map_err(|error| failed(&error))?;
     let daemon = PrivateDaemon::start(&path).map_err(|error| failed(&error))?;
-    eprintln!(
+    say!(
         "causeway run: no server is configured; using this machine's own devices through {}",
         daemon.address()
     );

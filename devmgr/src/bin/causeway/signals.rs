@@ -1,13 +1,14 @@
 //! Signals of a tool that runs a program: which of them are the program's, and how the tool ends as the program did.
 //!
 //! Ctrl-C reaches the program by itself, as one of the terminal's foreground group: what the kernel sends is not passed
-//! on. What a process sends is: it may have meant the tool alone, and a program that gets a signal twice ends once.
+//! on. What a process sends is: it may have meant the tool alone, and a program that gets a signal twice ends once. So is
+//! every hangup: the terminal tells it to the leader of its session alone, which the tool is in `xterm -e causeway run`.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::emulate_default_handler;
@@ -20,17 +21,27 @@ pub(crate) struct Came {
     /// Its number.
     pub(crate) number: i32,
     /// By the terminal, and so to the program as well.
-    pub(crate) is_the_terminals: bool,
+    is_the_terminals: bool,
 }
 
+/// Those that end a process that does not listen, and that people and batch systems send.
+const ENDING: [i32; 8] = [
+    SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU,
+];
+
 impl Came {
-    /// As the program is sent it.
-    pub(crate) fn signal(self) -> Option<Signal> {
+    /// What the program is sent; none: it has got it.
+    pub(crate) fn to_pass_on(self) -> Option<Signal> {
         match self.number {
             SIGHUP => Some(Signal::HUP),
+            _ if self.is_the_terminals => None,
             SIGINT => Some(Signal::INT),
             SIGQUIT => Some(Signal::QUIT),
             SIGTERM => Some(Signal::TERM),
+            SIGUSR1 => Some(Signal::USR1),
+            SIGUSR2 => Some(Signal::USR2),
+            SIGALRM => Some(Signal::ALARM),
+            SIGXCPU => Some(Signal::XCPU),
             _ => None,
         }
     }
@@ -41,7 +52,7 @@ impl Came {
 /// # Errors
 /// What the system says.
 pub(crate) fn listen() -> std::io::Result<mpsc::UnboundedReceiver<Came>> {
-    let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
+    let mut signals = SignalsInfo::<WithOrigin>::new(ENDING)?;
     let (tell, told) = mpsc::unbounded_channel();
     std::thread::Builder::new()
         .name("signals".to_owned())

@@ -13,6 +13,7 @@ use causeway_proto::manager::{
 use causeway_security::Secret;
 use clap::Subcommand;
 
+use crate::say::say;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
@@ -163,7 +164,7 @@ fn create(context: &Context, mut request: CreateTokenRequest, out: Option<&Path>
         failure.cure(format!("causeway tokens revoke {id}: nobody has that token"))
     })?;
     if !context.json() && file.is_none() {
-        eprintln!(
+        say!(
             "Token {id} of {user}, which is not shown again. Keep it in a file that others cannot read, named by \
              --token-file, CAUSEWAY_TOKEN_FILE or token_file in servers.toml:"
         );

@@ -25,6 +25,7 @@ enum What {
     List,
     /// Add a user, who can then be given tokens
     Add {
+        /// As his certificate or token will say it
         name: String,
         /// A group whose quota he shares (may be given several times)
         #[arg(long = "group", value_name = "GROUP")]
@@ -37,11 +38,31 @@ enum What {
         node: bool,
     },
     /// Remove a user: his tokens are revoked, his leases end
-    Remove { name: String },
+    Remove {
+        /// The user
+        name: String,
+    },
     /// Set the groups whose quotas a user shares; none: takes him out of all
-    Groups { name: String, groups: Vec<String> },
+    Groups {
+        /// The user
+        name: String,
+        /// All groups that he is in from now on
+        groups: Vec<String>,
+    },
     /// Say whether a user may do everything
-    Admin { name: String, is: YesNo },
+    Admin {
+        /// The user
+        name: String,
+        /// Whether he may
+        is: YesNo,
+    },
+    /// Say whether a user is a node: one joins the device manager, and does nothing else
+    Node {
+        /// The user
+        name: String,
+        /// Whether it is
+        is: YesNo,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,6 +116,11 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
         }),
         What::Admin { name, is } => change(context, name, |user| {
             user.admin = *is == YesNo::Yes;
+            user.node &= !user.admin;
+        }),
+        What::Node { name, is } => change(context, name, |user| {
+            user.node = *is == YesNo::Yes;
+            user.admin &= !user.node;
         }),
     }
 }
@@ -117,7 +143,7 @@ async fn add(manager: &Connection, user: UserWord) -> Result<UserWord, Failure> 
     if known.iter().any(|known| known.name == user.name) {
         return Err(
             Failure::new(format!("there is a user {} already", user.name)).cure(format!(
-                "causeway users groups {0} …, or causeway users admin {0} …, changes what he is",
+                "causeway users groups {0} …, causeway users admin {0} … or causeway users node {0} … changes what he is",
                 user.name
             )),
         );

@@ -1,7 +1,12 @@
 //! What is asked of the device manager: by options, else by the configuration, as the library reads it.
+//!
+//! Invariant: options are read as the environment variables that they stand for, so that what holds of them, of the
+//! environment and of files is decided in one place, and what is wrong there is refused here.
+
+use std::ffi::OsString;
 
 use causeway::config::{self, LeaseTerms, Settings};
-use causeway_proto::manager::{Priority, RequestDevices};
+use causeway_proto::manager::RequestDevices;
 use causeway_proto::request::DeviceRequest;
 use causeway_proto::version::WireVersion;
 
@@ -12,14 +17,19 @@ use crate::failure::{Failure, USAGE};
 pub(crate) struct Terms {
     /// How urgently: low, normal or high (as CAUSEWAY_PRIORITY)
     #[arg(long, value_name = "CLASS", value_parser = class)]
-    priority: Option<Priority>,
+    priority: Option<String>,
     /// Give the devices back after this long at the latest: 90s, 30min, 2h, … (as CAUSEWAY_TIME_LIMIT)
-    #[arg(long, value_name = "DURATION", value_parser = config::duration)]
-    time_limit: Option<std::time::Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = limit)]
+    time_limit: Option<String>,
 }
 
-fn class(name: &str) -> Result<Priority, String> {
-    config::priority(name).ok_or_else(|| "it is none of low, normal, high".to_owned())
+fn class(name: &str) -> Result<String, String> {
+    let class = config::priority(name).map(|_| name.to_owned());
+    class.ok_or_else(|| "it is none of low, normal, high".to_owned())
+}
+
+fn limit(text: &str) -> Result<String, config::BadDuration> {
+    config::duration(text).map(|_| text.to_owned())
 }
 
 impl Terms {
@@ -27,6 +37,20 @@ impl Terms {
     pub(crate) fn are_given(&self) -> bool {
         self.priority.is_some() || self.time_limit.is_some()
     }
+}
+
+/// What `line` and `terms` say, as the environment would.
+pub(crate) fn variables(line: Option<&str>, terms: &Terms) -> Vec<(&'static str, OsString)> {
+    let said = [
+        ("CAUSEWAY_REQUEST", line),
+        // A lease would come before the request.
+        ("CAUSEWAY_LEASE", line.map(|_| "")),
+        ("CAUSEWAY_PRIORITY", terms.priority.as_deref()),
+        ("CAUSEWAY_TIME_LIMIT", terms.time_limit.as_deref()),
+    ];
+    let said = said.into_iter();
+    said.filter_map(|(name, value)| Some((name, value?.into())))
+        .collect()
 }
 
 /// Devices, and on which terms.
@@ -37,37 +61,39 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// What `line` asks for, else the configuration; `None`: nothing is asked for, or the devices are those of a
-    /// lease that somebody else holds.
+    /// What `settings` ask for, into which `line` has been read with [`variables`]; `None`: nothing is asked for, or the
+    /// devices are those of a lease that somebody else holds.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn of(
-        line: Option<&str>,
-        terms: &Terms,
-        settings: &Settings,
-    ) -> Result<Option<Wish>, Failure> {
+    pub(crate) fn of(line: Option<&str>, settings: &Settings) -> Result<Option<Wish>, Failure> {
         let configured = settings.lease.as_ref();
-        let mut wish = match (line, configured.map(|lease| &lease.wish)) {
-            (Some(line), _) => Wish {
-                devices: line
-                    .parse()
-                    .map_err(|error| Failure::new(format!("{error}")).code(USAGE).cure(
-                        "write for example '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; spread'; '1' is any one device",
-                    ))?,
-                terms: configured.map(|lease| lease.terms).unwrap_or_default(),
-            },
-            (None, Some(config::Wish::Devices(devices))) => Wish {
+        let wish = configured.map(|lease| (&lease.wish, lease.terms));
+        match (line, wish) {
+            (_, Some((config::Wish::Devices(devices), terms))) => Ok(Some(Wish {
                 devices: devices.clone(),
-                terms: configured.map(|lease| lease.terms).unwrap_or_default(),
-            },
-            (None, Some(config::Wish::Lease(_)) | None) => return Ok(None),
-        };
-        if let Some(priority) = terms.priority {
-            wish.terms.priority = priority;
+                terms,
+            })),
+            (Some(line), _) => Wish::unheard(line, settings).map(Some),
+            (None, _) => Ok(None),
         }
-        wish.terms.time_limit = terms.time_limit.or(wish.terms.time_limit);
-        Ok(Some(wish))
+    }
+
+    /// Of a line from which the configuration has made no request.
+    fn unheard(line: &str, settings: &Settings) -> Result<Wish, Failure> {
+        let devices = line.parse().map_err(|error| {
+            let failure = Failure::new(format!("{error}")).code(USAGE);
+            failure.cure("write for example '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; spread'; '1' is any one device")
+        })?;
+        match (&settings.manager, settings.problems.last()) {
+            // Else a term is wrong, which is found after all files have been read.
+            (Some(_), Some(problem)) => Err(Failure::new(problem.to_string())),
+            // Whoever asks the manager says that there is none.
+            _ => Ok(Wish {
+                devices,
+                terms: LeaseTerms::default(),
+            }),
+        }
     }
 
     /// As the manager is asked.

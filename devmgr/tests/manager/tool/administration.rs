@@ -57,6 +57,17 @@ fn users_change_and_go_with_their_tokens() {
     assert_eq!(groups["groups"], json!(["lab", "night"]));
     // What is not named stays.
     assert_eq!(groups["admin"], json!(true));
+    // Whoever is a node is nothing else.
+    let node = admin.json("users node ann yes");
+    assert_eq!(
+        (&node["node"], &node["admin"]),
+        (&json!(true), &json!(false))
+    );
+    let user = admin.json("users node ann no");
+    assert_eq!(
+        (&user["node"], &user["groups"]),
+        (&json!(false), &json!(["lab", "night"]))
+    );
     let none = admin.refuses("users groups nobody lab");
     assert!(none.contains("there is no user nobody"), "{none}");
     admin.does("users remove ann");

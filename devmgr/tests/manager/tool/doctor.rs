@@ -1,7 +1,9 @@
 //! `causeway doctor` on set-ups that are broken: each cause is named, with its cure.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
 
+use causeway_security::Authority;
 use serde_json::Value;
 
 use super::super::node::FakeNode;
@@ -122,4 +124,40 @@ async fn a_node_that_the_manager_reaches_and_this_machine_does_not() {
     manager.user("ann").await.see_nodes(1).await;
     let tool = Tool::of("ann").with("CAUSEWAY_MANAGER", manager.address.to_string());
     problem(&tool, "node1: ", "advertise");
+}
+
+/// Ann with a certificate that ends so many days from now.
+fn certified(secured: &Secured, days: i64) -> Tool {
+    let authority = Authority::load(&secured.path("ca.pem"), &secured.path("ca.key")).unwrap();
+    let (now, day) = (SystemTime::now(), Duration::from_secs(86_400));
+    let apart = day * u32::try_from(days.unsigned_abs()).unwrap();
+    let end = if days < 0 { now - apart } else { now + apart };
+    let made = authority.user("ann", now - 9 * day..end).unwrap();
+    let (certificate, key) = (secured.path("ann.pem"), secured.path("ann.key"));
+    std::fs::write(&certificate, made.certificate).unwrap();
+    std::fs::write(&key, made.key.reveal()).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let ann = secured.nobody().with("CAUSEWAY_CERTIFICATE", certificate);
+    ann.with("CAUSEWAY_KEY", key)
+}
+
+#[test]
+fn a_certificate_that_has_expired_or_will_soon() {
+    let secured = Secured::start();
+    let expired = certified(&secured, -1);
+    problem(
+        &expired,
+        "ann.pem: has expired on 2",
+        "causeway certs client",
+    );
+    let said = expired.refuses("leases");
+    let is_named =
+        said.contains("your certificate (") && said.contains("ann.pem) has expired on 2");
+    assert!(is_named && said.contains("certs client"), "{said}");
+    let soon = certified(&secured, 2);
+    let found = found(&soon);
+    let note = found
+        .iter()
+        .find(|of| of.0 == "note" && of.1.contains("ann.pem: expires on"));
+    assert!(note.is_some(), "{found:?}");
 }

@@ -192,3 +192,9 @@ fn a_quota_that_nobody_has_is_not_taken_away() {
     );
     admin.does("quota remove --every-user");
 }
+
+#[test]
+fn a_mistake_is_told_of_the_option_that_has_it() {
+    let said = Tool::of("ann").refuses("leases --manager gpu1:");
+    says(&said, &["--manager: "]);
+}

@@ -4,6 +4,7 @@ mod administration;
 mod certificates;
 mod doctor;
 mod errors;
+mod leaving;
 mod lists;
 mod live;
 mod pages;

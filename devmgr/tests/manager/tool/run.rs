@@ -8,17 +8,18 @@ use rustix::process::Signal;
 use super::super::node::FakeNode;
 use super::super::process::{AT_MOST, Client, Manager, hex, waiting};
 use super::super::real_node::Daemon;
-use super::running::{Running, run};
+use super::running::{Running, run, tool};
+use super::{Tool, said};
 
 /// Says its lease, and lives until its standard input ends.
 const PROGRAM: [&str; 3] = ["sh", "-c", "echo $CAUSEWAY_LEASE; exec cat"];
 
-fn run_with<'a>(options: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn run_with<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [&["run"], options, &["--"], &PROGRAM].concat()
 }
 
 /// Until there is no lease of the user's.
-async fn see_none(client: &mut Client) {
+pub(super) async fn see_none(client: &mut Client) {
     let begin = Instant::now();
     while !client.list().await.is_empty() {
         assert!(begin.elapsed() < AT_MOST, "the lease does not end");
@@ -26,7 +27,7 @@ async fn see_none(client: &mut Client) {
 }
 
 /// A manager with this in its file, one device, and ann, who may have it.
-async fn with_a_device(config: &str) -> (Manager, FakeNode, Client) {
+pub(super) async fn with_a_device(config: &str) -> (Manager, FakeNode, Client) {
     let manager = Manager::configured(config);
     let node = FakeNode::start(manager.address, 1, 1);
     let mut ann = manager.user("ann").await;
@@ -233,4 +234,44 @@ async fn the_lease_is_given_back_to_a_manager_that_was_away_for_a_moment() {
     assert_eq!((ended.code(), ended.err.as_str()), (Some(0), ""));
     see_none(&mut manager.user("ann").await).await;
     node.assert_no_fault();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn terms_of_the_environment_and_of_files_hold_for_what_the_line_asks_for() {
+    let (manager, _node, mut ann) = with_a_device("").await;
+    let address = manager.address.to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("servers.toml");
+    let told = |tool: Tool, arguments: &str| said(tool.command(arguments));
+    let wrong = |name, value| told(tool(&manager, "ann").with(name, value), "request 1");
+    for (name, value, word) in [
+        ("CAUSEWAY_PRIORITY", "urgent", "none of low, normal, high"),
+        ("CAUSEWAY_TIME_LIMIT", "soon", "CAUSEWAY_TIME_LIMIT"),
+    ] {
+        let said = wrong(name, value);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.err.contains(word), "{said:?}");
+    }
+    // A flag wins over what is wrong in the environment.
+    let urgent = tool(&manager, "ann").with("CAUSEWAY_PRIORITY", "urgent");
+    urgent.does("request 1 --priority high");
+    // The lease ends, the program goes on.
+    for is_in_file in [true, false] {
+        let runner = Running::with(
+            |tool| match is_in_file {
+                true => {
+                    let text = format!("[manager]\naddress = \"{address}\"\ntime_limit = \"1s\"\n");
+                    std::fs::write(&file, text).unwrap();
+                    tool.with("CAUSEWAY_CONFIG", file.clone())
+                }
+                false => tool.with("CAUSEWAY_TIME_LIMIT", "1s"),
+            },
+            &manager,
+            "ann",
+            &run_with(&["--request", "1"]),
+        );
+        let told = runner.error_line();
+        assert!(told.contains("over before the program is"), "{told}");
+        see_none(&mut ann).await;
+    }
 }

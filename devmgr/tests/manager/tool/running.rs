@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -53,7 +54,7 @@ pub(crate) fn tool(manager: &Manager, user: &str) -> Tool {
 }
 
 /// The same, with what `causeway run` needs. To build it may take longer than a lease lasts.
-fn runner(manager: &Manager, user: &str) -> Tool {
+pub(crate) fn runner(manager: &Manager, user: &str) -> Tool {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     tool(manager, user).with("CAUSEWAY_LIBRARY", LIBRARY.get_or_init(library))
 }
@@ -61,10 +62,20 @@ fn runner(manager: &Manager, user: &str) -> Tool {
 impl Running {
     /// `causeway ARGUMENTS` of this user.
     pub(crate) fn start(manager: &Manager, user: &str, arguments: &[&str]) -> Running {
-        let tool = match arguments {
+        Running::with(|tool| tool, manager, user, arguments)
+    }
+
+    /// The same in another environment.
+    pub(crate) fn with(
+        change: impl FnOnce(Tool) -> Tool,
+        manager: &Manager,
+        user: &str,
+        arguments: &[&str],
+    ) -> Running {
+        let tool = change(match arguments {
             ["run", ..] => runner(manager, user),
             _ => tool(manager, user),
-        };
+        });
         let mut child = tool
             .program(env!("CARGO_BIN_EXE_causeway"))
             .args(arguments)
@@ -91,6 +102,11 @@ impl Running {
     /// The next line on standard error.
     pub(crate) fn error_line(&self) -> String {
         self.err.recv_timeout(AT_MOST).expect("a line")
+    }
+
+    /// The same; `None`: there is none so soon.
+    pub(crate) fn error_line_within(&self, limit: Duration) -> Option<String> {
+        self.err.recv_timeout(limit).ok()
     }
 
     /// To the tool alone.

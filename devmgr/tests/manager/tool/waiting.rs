@@ -43,7 +43,7 @@ fn event(tool: &Running) -> Value {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-async fn waiting(client: &mut Client) -> u32 {
+pub(super) async fn waiting(client: &mut Client) -> u32 {
     let request = client.who.request(ListQueueRequest {});
     let list = client.leases.list_queue(request).await.unwrap();
     list.into_inner().waiting

@@ -68,7 +68,7 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
             findings.extend(exposed::exposed(&seen.has, seen.nodes.as_deref()));
             findings.push(devices(&seen.has.kinds));
             findings.extend(reach::reach(of_cluster, settings));
-            findings.extend(leases(&seen.leases, settings));
+            findings.extend(leases(&seen.leases, &seen.info.user, settings));
         }
         Err(failure) => {
             let cure = failure.what_to_do().unwrap_or("see its log");
@@ -173,6 +173,11 @@ fn nodes(nodes: &[NodeInfo]) -> Vec<Finding> {
     let connected = nodes.iter().filter(|node| node.connected).count();
     let found = format!("{connected} of {} nodes are connected", nodes.len());
     let all = match connected {
+        0 if !nodes.is_empty() => Finding::problem(
+            CHECK,
+            found,
+            "after a restart of the manager they are soon back; else see on each whether causewayd runs and reaches the manager",
+        ),
         0 => Finding::problem(CHECK, found, "on each node: causewayd --manager HOST[:PORT]"),
         _ => Finding::ok(CHECK, found),
     };
@@ -220,7 +225,8 @@ fn devices(kinds: &[DeviceKind]) -> Finding {
         (0, _) => Finding::problem(
             DEVICES,
             found,
-            "on each node: causewayd --manager HOST[:PORT]; its administrator sees by causeway nodes which of them came",
+            "just after the manager's restart, ask again: its nodes are soon back; else on each node: causewayd --manager \
+             HOST[:PORT]; its administrator sees by causeway nodes which of them came",
         ),
         (_, 0) => Finding::note(
             DEVICES,
@@ -231,7 +237,7 @@ fn devices(kinds: &[DeviceKind]) -> Finding {
     }
 }
 
-fn leases(leases: &[LeaseInfo], settings: &Settings) -> Vec<Finding> {
+fn leases(leases: &[LeaseInfo], user: &str, settings: &Settings) -> Vec<Finding> {
     let mut findings = vec![Finding::ok(LEASES, format!("you see {}", leases.len()))];
     let lapsed = leases.iter().filter(|of| of.state() == LeaseState::Lapsed);
     findings.extend(lapsed.map(|of| {
@@ -239,7 +245,10 @@ fn leases(leases: &[LeaseInfo], settings: &Settings) -> Vec<Finding> {
         Finding::note(
             LEASES,
             format!("{id} of {} has lost its program, and is kept for a while", of.user),
-            format!("causeway release {id} gives it back at once"),
+            format!(
+                "causeway release {}{id} gives it back at once",
+                if of.user == user { "" } else { "--revoke " }
+            ),
         )
     }));
     let wish = settings.lease.as_ref().map(|lease| &lease.wish);

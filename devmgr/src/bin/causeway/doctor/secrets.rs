@@ -7,6 +7,8 @@ use causeway::config::{Settings, TlsSettings};
 use causeway_security::{ClientTls, Token, read_secret};
 
 use super::Finding;
+use crate::text::moment;
+use crate::validity::{self, Of, RENEW, Validity};
 
 const CHECK: &str = "certificates and tokens";
 
@@ -21,12 +23,26 @@ pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
         }
     }
     let mut findings: Vec<Finding> = Vec::new();
-    for finding in looked_at.into_iter().flat_map(look_at) {
+    let of_each = looked_at.into_iter().flat_map(look_at);
+    for finding in of_each.chain(for_the_manager_alone(settings)) {
         if !findings.contains(&finding) {
             findings.push(finding);
         }
     }
     findings
+}
+
+/// A CA that is named for the manager alone: the nodes that it gives are then spoken to in the clear. They may be meant so.
+fn for_the_manager_alone(settings: &Settings) -> Option<Finding> {
+    let manager = settings.manager.as_ref()?;
+    let is_for_all = settings.tls.ca.is_some();
+    (manager.tls.ca.is_some() && !is_for_all).then(|| {
+        Finding::note(
+            CHECK,
+            "the CA is named below [manager] alone: no program believes a node with TLS that the manager gives",
+            "write ca below [tls] in servers.toml (or set CAUSEWAY_CA), which is for the manager and its nodes",
+        )
+    })
 }
 
 fn look_at(tls: &TlsSettings) -> Vec<Finding> {
@@ -71,22 +87,45 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         }
         return findings;
     };
+    let owned = tls.certificate.as_deref().map(|path| (path, Of::Owner));
+    let all = [(ca.as_path(), Of::Authorities)].into_iter().chain(owned);
+    let endings: Vec<Finding> = all.filter_map(|(path, of)| ending(path, of)).collect();
     if findings.is_empty() {
-        findings.push(match ClientTls::load(ca, identity) {
-            Ok(_) => Finding::ok(CHECK, format!("{}: TLS can be spoken", ca.display())),
-            Err(error) => Finding::problem(
+        match ClientTls::load(ca, identity) {
+            Ok(_) if endings.is_empty() => findings.push(Finding::ok(
+                CHECK,
+                format!("{}: TLS can be spoken", ca.display()),
+            )),
+            Ok(_) => {}
+            Err(error) => findings.push(Finding::problem(
                 CHECK,
                 error.to_string(),
                 "name the right file; `causeway certs` makes new ones",
-            ),
-        });
+            )),
+        }
     }
+    findings.extend(endings);
     findings
+}
+
+/// A certificate that is over, or soon is.
+fn ending(path: &Path, of: Of) -> Option<Finding> {
+    let found = |what, at| format!("{}: {what} {}", path.display(), moment(at));
+    let cure = match of {
+        Of::Owner => RENEW,
+        Of::Authorities => "whoever keeps the CA makes a new one (causeway certs ca DIR), and new certificates by it",
+    };
+    match validity::of_file(path, of)? {
+        Validity::Until(_) => None,
+        Validity::Soon(at) => Some(Finding::note(CHECK, found("expires on", at), cure)),
+        Validity::Over(at) => Some(Finding::problem(CHECK, found("has expired on", at), cure)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway::config::{Address, ServerSettings};
     use crate::doctor::Verdict;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
@@ -111,6 +150,18 @@ mod tests {
         // Then it is the CA that is not there.
         let closed = look(0o600);
         assert!(closed[0].verdict == Verdict::Problem && closed[0].found.contains("ca.pem"));
+    }
+
+    #[test]
+    fn a_ca_for_the_manager_alone_is_found() {
+        let mut manager = ServerSettings::at(Address::with_port("manager", 7078).unwrap());
+        manager.tls.ca = Some("ca.pem".into());
+        let mut settings = Settings::default();
+        settings.manager = Some(manager);
+        let found = for_the_manager_alone(&settings).unwrap();
+        assert!(found.cure.unwrap().contains("[tls]"));
+        settings.tls.ca = Some("ca.pem".into());
+        assert_eq!(for_the_manager_alone(&settings), None);
     }
 
     #[test]

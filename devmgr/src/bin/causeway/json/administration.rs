@@ -79,17 +79,17 @@ pub(crate) struct Quota {
     pub(crate) highest: Option<&'static str>,
 }
 
-/// What somebody has, or has had in the window.
+/// What somebody has, or has had in the window; `null` for a group's, which its members are not shown.
 #[derive(Debug, Serialize)]
 pub(crate) struct Used {
     /// `user NAME` or `group NAME`.
     pub(crate) who: String,
     /// Devices now.
-    pub(crate) devices: u32,
+    pub(crate) devices: Option<u32>,
     /// Their memory.
-    pub(crate) memory_bytes: u64,
+    pub(crate) memory_bytes: Option<u64>,
     /// Time of devices in the window, with all that running leases may come to.
-    pub(crate) device_seconds: u64,
+    pub(crate) device_seconds: Option<u64>,
 }
 
 /// A certificate that was made.

@@ -14,6 +14,7 @@ mod rates;
 mod view;
 
 use std::io::IsTerminal;
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use causeway_proto::manager::{Snapshot, WatchRequest};
@@ -129,15 +130,16 @@ async fn live(context: &Context, interval: Duration) -> Result<(), Failure> {
     let watch = Watch::open(context, interval).await?;
     let view = View::new(watch.manager.address().to_owned());
     let (tell, news) = mpsc::unbounded_channel();
-    let mut terminal = ratatui::try_init().map_err(terminal_failed)?;
+    // It complains on standard error when it is dropped and the terminal is gone, and would end us by that.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(terminal_failed)?);
     read_keys(tell.clone());
     let shown = tokio::select! {
         shown = show(&mut terminal, view, news) => shown,
         () = watching(context, watch, &tell) => Ok(()),
         failed = signals(&tell) => failed,
     };
-    ratatui::try_restore().map_err(terminal_failed)?;
-    shown
+    let restored = terminal.show_cursor().and(ratatui::try_restore());
+    shown.and(restored.map_err(terminal_failed))
 }
 
 fn terminal_failed(error: std::io::Error) -> Failure {
