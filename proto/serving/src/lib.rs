@@ -27,4 +27,5 @@ pub mod watched;
 pub use address::{BadAddress, is_loopback, parse_listen};
 pub use descriptors::raise_descriptors;
 pub use file::{BadFile, ConfigFile};
+pub use logging::complain;
 pub use notify::notify;
