@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::dial::{self, NotDialled};
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, Time, Unit};
@@ -105,6 +105,9 @@ impl Parted {
     fn cure(&self) -> Option<&'static str> {
         match self {
             Parted::NotDialled(not) => not.cure(),
+            Parted::Refused(status) if status.code() == Code::Unimplemented => Some(
+                "that is no device manager's port: its port is 7078 unless it was told another (7079 is a node's)",
+            ),
             _ => None,
         }
     }
