@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use causeway_daemon::config::{Flags, Settings};
 use causeway_daemon::{supervisor, sys, worker};
-use causeway_serving::raise_descriptors;
+use causeway_serving::{complain, raise_descriptors};
 use clap::Parser;
 
 /// A wrong flag or file, as clap's own errors.
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {
-            eprintln!("causewayd: {error}");
+            complain("causewayd", &error);
             return ExitCode::from(USAGE);
         }
     };
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     match supervisor::run(settings, inherited) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("causewayd: {error}");
+            complain("causewayd", &error);
             ExitCode::FAILURE
         }
     }

@@ -21,6 +21,8 @@ pub mod config;
 pub mod error;
 pub mod lease;
 mod shadow;
+mod sigpipe;
+mod stderr;
 mod stdout;
 pub mod stub;
 mod thread;

@@ -73,6 +73,19 @@ fn what_a_program_has_is_given_back() {
 }
 
 #[test]
+fn who_has_ended_is_not_told_that_his_lease_has() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let _nodes = [cluster.node(ONE), cluster.node(ONE)];
+    for _ in 0..20 {
+        // It releases nothing, and says it if its context is told anything after that.
+        cluster.using("2").end();
+    }
+}
+
+#[test]
 fn what_was_registered_for_the_end_before_all_else_still_has_its_device() {
     if played() {
         return;

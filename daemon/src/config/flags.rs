@@ -12,8 +12,8 @@ pub struct Flags {
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
-    /// Tell other nodes to reach this one there; HOST or HOST:PORT (may be given several times; otherwise
-    /// where it listens)
+    /// Tell other nodes and the device manager's users to reach this one there; HOST or HOST:PORT (may be given
+    /// several times; otherwise where it listens, and users by the names of its certificate)
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use causeway_security::{BadFile, ClientCertificates, ServerTls, TokenList};
+use causeway_security::{BadFile, ClientCertificates, OwnCertificate, ServerTls, TokenList};
 
 use super::file::ConfigFile;
 use super::flags::Flags;
@@ -15,6 +15,8 @@ use super::flags::Flags;
 pub struct Security {
     /// The node's certificate; without, the port speaks in the clear.
     pub tls: Option<ServerTls>,
+    /// The same certificate, to be looked at.
+    pub certificate: Option<OwnCertificate>,
     /// Who may come with a token.
     pub tokens: Option<Arc<TokenList>>,
     /// Whether certificates of clients are looked at.
@@ -62,6 +64,7 @@ impl Security {
         let clients = clients(client_ca.as_deref(), tokens.is_some());
         Ok(Security {
             tls: Some(ServerTls::load(&certificate, &key, clients)?),
+            certificate: Some(OwnCertificate::load(&certificate)?),
             client_certificates: client_ca.is_some(),
             tokens: match tokens {
                 Some(path) => Some(Arc::new(TokenList::load(&path)?)),

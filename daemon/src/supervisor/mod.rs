@@ -197,6 +197,9 @@ fn serve(
     if let Some(watchers) = watchers {
         tokio::spawn(watchers.serve(Watch(Arc::clone(supervisor))));
     }
+    if let Some(certificate) = &supervisor.settings.security.certificate {
+        tokio::spawn(causeway_serving::watch_certificate(certificate.clone()));
+    }
     // Both in the background: the first question waits for the probe, the first session for its
     // worker, and nobody else waits at all.
     supervisor.workers.replenish();

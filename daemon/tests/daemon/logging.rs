@@ -29,3 +29,26 @@ async fn every_line_is_json_when_asked_for() {
         }
     }
 }
+
+fn full() -> std::fs::File {
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    full.unwrap()
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_ends_no_process_of_the_daemon() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    for stderr in [std::process::Stdio::from(full()), writer.into()] {
+        let setup = Setup::new().env("CAUSEWAYD_LOG", "debug").stderr(stderr);
+        let daemon = setup.start();
+        daemon.open().await;
+    }
+}
+
+#[test]
+fn why_it_does_not_start_changes_no_exit_code_where_it_cannot_be_said() {
+    let mut daemon = std::process::Command::new(env!("CARGO_BIN_EXE_causewayd"));
+    daemon.args(["--config", "/no/such/file"]).stderr(full());
+    assert_eq!(daemon.status().unwrap().code(), Some(2));
+}

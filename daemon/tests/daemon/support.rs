@@ -106,6 +106,11 @@ impl Setup {
         self
     }
 
+    pub(crate) fn stderr(mut self, to: impl Into<Stdio>) -> Setup {
+        self.command.stderr(to);
+        self
+    }
+
     pub(crate) fn listeners(mut self, count: usize) -> Setup {
         self.listeners = count;
         self

@@ -14,6 +14,31 @@ use tonic::Code;
 use crate::secured::{Caller, Cluster, assert_serves, introduce, now, secret_of, shake};
 use crate::support::{Setup, children_of, client, connect, connect_from, read_to_close};
 
+#[tokio::test]
+async fn a_certificate_that_is_over_is_told_of_at_the_start() {
+    let cluster = Cluster::new();
+    let fresh = cluster.with_tokens().start();
+    assert!(!fresh.log().contains("the certificate is over"));
+    let end = SystemTime::now() - Duration::from_secs(3600);
+    let long_ago = end - Duration::from_secs(3600)..end;
+    let (authority, _) = Authority::generate("CA", long_ago.clone()).unwrap();
+    let issued = authority.node(&["127.0.0.1".to_owned()], long_ago).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, key) = (folder.path().join("old.pem"), folder.path().join("old.key"));
+    std::fs::write(&file, &issued.certificate).unwrap();
+    std::fs::write(&key, issued.key.reveal()).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let (file, key) = (file.to_str().unwrap(), key.to_str().unwrap());
+    let over = Setup::new()
+        .args(&["--tls-certificate", file, "--tls-key", key])
+        .start();
+    let log = over.log();
+    let mut lines = log.lines();
+    let told = lines.find(|line| line.contains("the certificate is over"));
+    let told = told.expect(&log);
+    assert!(told.contains("ERROR") && told.contains(file), "{told}");
+}
+
 async fn refusal(address: SocketAddr, cluster: &Cluster, token: Option<&Token>) -> (Code, String) {
     let caller = Caller::reach(address, &cluster.client(None), token).await;
     let status = caller.unwrap().open().await.unwrap_err();

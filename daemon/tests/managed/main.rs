@@ -5,6 +5,7 @@ mod admission;
 #[path = "../common/mod.rs"]
 mod common;
 mod endings;
+mod reach;
 mod reports;
 mod shares;
 mod stopping;

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
-use causeway_security::{BadKey, LeaseKey, Secret};
+use causeway_security::{BadKey, LeaseKey, OwnCertificate, Secret};
 use causeway_serving::door::Judged;
 use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
@@ -150,6 +150,10 @@ impl Running {
 /// [`CannotStart`]; nothing is served then.
 pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Running, CannotStart> {
     let tls = connections::tls(settings)?;
+    if let Some(files) = &settings.tls {
+        let own = OwnCertificate::load(&files.certificate)?;
+        tokio::spawn(causeway_serving::watch_certificate(own));
+    }
     let (listeners, addresses) = listen(&settings.listen).await?;
     let stored = store.load()?;
     let by_certificate = settings

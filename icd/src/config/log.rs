@@ -15,6 +15,8 @@ use std::sync::Once;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::stderr;
+
 /// The variable.
 pub const VARIABLE: &str = "CAUSEWAY_LOG";
 
@@ -35,6 +37,8 @@ pub fn init() {
         let subscriber = tracing_subscriber::fmt()
             .with_writer(late::stderr)
             .with_ansi(io::stderr().is_terminal())
+            // It would tell of them where it cannot write, and panic.
+            .log_internal_errors(false)
             .compact();
         // Another thread may have set one meanwhile; then that one stays.
         let _ = match filter {
@@ -47,7 +51,7 @@ pub fn init() {
                 let filter = filter
                     .parse(format!("{QUIET},{wish}"))
                     .unwrap_or_else(|error| {
-                        eprintln!("causeway: {VARIABLE}: {error}");
+                        stderr::say(format_args!("{VARIABLE}: {error}"));
                         EnvFilter::new("warn")
                     });
                 let subscriber = subscriber.with_env_filter(filter).finish();

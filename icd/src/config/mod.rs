@@ -163,7 +163,7 @@ impl Settings {
         SETTINGS.get_or_init(|| {
             let settings = Settings::load();
             for problem in &settings.problems {
-                eprintln!("causeway: {problem}");
+                crate::stderr::say(problem);
             }
             settings
         })

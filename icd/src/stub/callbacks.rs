@@ -5,8 +5,8 @@
 //! wait for what only another callback brings, which the specification leaves undefined and programs do (drivers have
 //! several threads): when one has kept the others waiting for 100 ms, the next thread goes on with those, beside it.
 //!
-//! Invariant: every callback runs once; as long as none takes longer than that, in order and never two at once. No
-//! lock is held while one runs. Threads that were needed once stay, asleep.
+//! Invariant: every callback runs once, but none begins behind the program's own end; as long as none takes longer than
+//! that, in order and never two at once. No lock is held while one runs. Threads that were needed once stay, asleep.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -72,8 +72,8 @@ impl State {
 /// Queues a call of the application's code.
 pub fn run(job: impl FnOnce() + Send + 'static) {
     // In a fork's child nobody listens, and the line may have been locked for ever when it was made: the job is
-    // dropped.
-    if transport::check_not_forked().is_err() {
+    // dropped. So it is behind the program's own end: what a callback would use may be gone.
+    if transport::check_not_forked().is_err() || transport::is_ending() {
         return;
     }
     let mut state = LINE.state.lock();
@@ -125,7 +125,9 @@ fn serve() {
                 if another {
                     start(thread::spawn);
                 }
-                call(job);
+                if !transport::is_ending() {
+                    call(job);
+                }
             });
             // Otherwise somebody else has gone on with the others.
             if state.turn.is_some_and(|turn| turn.number == number) {

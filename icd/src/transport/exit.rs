@@ -42,15 +42,17 @@ pub fn at_exit_flush() {
 
 /// Behind all that the application had registered: what that has queued, and what was given to [`at_end`].
 pub(super) fn end() {
+    // Sessions end from here on by the program's end, which is nobody's news.
+    IS_ENDING.store(true, Ordering::SeqCst);
     let Some(last) = LAST.get() else { return };
     flush();
-    IS_ENDING.store(true, Ordering::Relaxed);
     last();
 }
 
-/// Whether what was given to [`at_end`] has been called: sessions may end by it, which is no news.
+/// Whether the program is behind all that it had for its end: sessions may end by it, which is no news, and what a
+/// callback would use may be gone.
 pub fn is_ending() -> bool {
-    IS_ENDING.load(Ordering::Relaxed)
+    IS_ENDING.load(Ordering::SeqCst)
 }
 
 fn flush() {

@@ -16,6 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -329,6 +330,7 @@ pub fn played() -> bool {
         let answer = obey(&order);
         println!("\n> {answer}");
     }
+    IS_ENDING.store(true, Ordering::SeqCst);
     true
 }
 
@@ -339,11 +341,18 @@ extern "C" fn use_once_more() {
 /// What the program works with: addresses of a context and a queue.
 static USED: OnceLock<(usize, usize)> = OnceLock::new();
 /// What its context was told.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn told(text: *const c_char, _: *const c_void, _: usize, _: *mut c_void) {
     // SAFETY: the library passes a C string.
     let text = unsafe { std::ffi::CStr::from_ptr(text) };
+    if IS_ENDING.load(Ordering::SeqCst) {
+        let line = format!("\n> told at the end: {}\n", text.to_string_lossy());
+        // Not through what the program may have given up.
+        let _ = rustix::io::write(rustix::stdio::stdout(), line.as_bytes());
+        return;
+    }
     let mut all = TOLD.lock().expect("no panic");
     all.push(text.to_string_lossy().into_owned());
 }

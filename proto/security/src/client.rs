@@ -14,7 +14,7 @@ use crate::Handshake;
 use crate::files::{self, BadFile};
 use crate::fingerprint::Fingerprint;
 use crate::provider::{VERSIONS, provider};
-use crate::server::HTTP2;
+use crate::server::{HTTP2, unusable};
 
 /// How a client makes sure of nodes, and shows who it is.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl ClientTls {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => builder
                 .with_client_auth_cert(files::certificates(certificate)?, files::private_key(key)?)
-                .map_err(|error| BadFile::new(certificate, error))?,
+                .map_err(|error| unusable(certificate, key, &error))?,
         };
         config.alpn_protocols = vec![HTTP2.to_vec()];
         Ok(ClientTls(Arc::new(config)))

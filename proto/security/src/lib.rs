@@ -1,6 +1,7 @@
 //! Who may, and who is it: TLS, certificates, tokens.
 //!
 //! - [`ServerTls`], [`ClientTls`]: a node's or a manager's port, and who calls it, from PEM files;
+//! - [`OwnCertificate`]: by which names a server may be reached, and until when;
 //! - [`SessionCertificate`], [`Fingerprint`], [`pinned`]: a certificate for one session alone, which the
 //!   client knows by its digest;
 //! - [`Records`]: an established connection as two functions, from plain bytes to sealed ones and back;
@@ -25,6 +26,7 @@ mod files;
 mod fingerprint;
 mod handshake;
 mod line;
+mod own;
 mod provider;
 mod records;
 mod secret;
@@ -42,6 +44,7 @@ pub use files::{BadFile, read_secret};
 pub use fingerprint::Fingerprint;
 pub use handshake::{BadCertificate, NotSecured, complete};
 pub use line::Line;
+pub use own::OwnCertificate;
 pub use records::{Opener, Records};
 pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};

@@ -55,8 +55,7 @@ impl ServerTls {
         let chain = files::certificates(certificate)?;
         let mut config = builder
             .with_single_cert(chain, files::private_key(key)?)
-            // It tells apart that the two do not belong together from what is broken.
-            .map_err(|error| BadFile::new(key, error))?;
+            .map_err(|error| unusable(certificate, key, &error))?;
         config.alpn_protocols = vec![HTTP2.to_vec()];
         without_tickets(&mut config);
         Ok(ServerTls(Arc::new(config)))
@@ -79,6 +78,18 @@ impl ServerTls {
             .map(Handshake::from)
             .map_err(io::Error::other)
     }
+}
+
+/// Tells that the two do not belong together from what is broken.
+pub(crate) fn unusable(certificate: &Path, key: &Path, error: &rustls::Error) -> BadFile {
+    if !matches!(error, rustls::Error::InconsistentKeys(_)) {
+        return BadFile::new(key, error);
+    }
+    let problem = format!(
+        "it is not the key of the certificate in {}: name the two files that were made together",
+        certificate.display()
+    );
+    BadFile::new(key, problem)
 }
 
 fn verifier(

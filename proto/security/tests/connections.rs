@@ -292,3 +292,26 @@ proptest! {
         prop_assert!(!opener.holds_more());
     }
 }
+
+#[test]
+fn a_key_of_another_certificate_is_told_from_a_broken_one() {
+    let files = Files(tempfile::tempdir().unwrap());
+    let (authority, ca) = Authority::generate("ours", valid()).unwrap();
+    let names = ["node".to_owned()];
+    let certificate = files
+        .write("one", &authority.node(&names, valid()).unwrap())
+        .0;
+    let key = files
+        .write("two", &authority.node(&names, valid()).unwrap())
+        .1;
+    let ca = files.write("ca", &ca).0;
+    let server = ServerTls::load(&certificate, &key, ClientCertificates::None).unwrap_err();
+    let client = ClientTls::load(&ca, Some((&certificate, &key))).unwrap_err();
+    for error in [server, client] {
+        let error = error.to_string();
+        for file in [&certificate, &key] {
+            assert!(error.contains(file.to_str().unwrap()), "{error}");
+        }
+        assert!(error.contains("it is not the key of"), "{error}");
+    }
+}

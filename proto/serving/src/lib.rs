@@ -5,6 +5,7 @@
 //! - [`admission`]: how much at once, in all and of one: connections of a peer, sessions of a user;
 //! - [`door`]: what strangers may cost until they are let in: connections, messages, time;
 //! - [`logging`]: what is logged and how;
+//! - [`watch_certificate`]: a warning before the server's certificate is over;
 //! - [`notify`]: readiness, for systemd;
 //! - [`watched`], [`exposition`]: `/healthz` and `/metrics`;
 //! - [`services`]: a port's gRPC services, with health and reflection.
@@ -15,6 +16,7 @@
 
 mod address;
 pub mod admission;
+mod certificate;
 mod descriptors;
 pub mod door;
 pub mod exposition;
@@ -25,6 +27,8 @@ pub mod services;
 pub mod watched;
 
 pub use address::{BadAddress, is_loopback, parse_listen};
+pub use certificate::watch_certificate;
 pub use descriptors::raise_descriptors;
 pub use file::{BadFile, ConfigFile};
+pub use logging::complain;
 pub use notify::notify;

@@ -4,6 +4,7 @@
 //! daemon's processes. Invariant: standard output carries nothing but the `listening on` and
 //! `metrics on` lines.
 use std::fmt;
+use std::io::Write;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
@@ -159,7 +160,9 @@ impl Logging {
         let filter = EnvFilter::builder().parse_lossy(self.directives());
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr);
+            .with_writer(std::io::stderr)
+            // It would tell of them where it cannot write, and panic.
+            .log_internal_errors(false);
         let result = match self.format {
             Format::Text => subscriber
                 .with_ansi(false)
@@ -178,6 +181,11 @@ impl Logging {
         };
         drop(result);
     }
+}
+
+/// Says on standard error why `program` does not start or ends. That it cannot be said changes nothing.
+pub fn complain(program: &str, error: &dyn std::error::Error) {
+    let _ = writeln!(std::io::stderr(), "{program}: {error}");
 }
 
 /// A field of every line, and its value.

@@ -15,6 +15,10 @@ use uuid::Uuid;
 
 const SEED: usize = 32;
 
+/// For who runs two daemons on one machine on purpose.
+const OWN_FOLDER: &str =
+    "end the other one, or give this one a folder of its own (XDG_STATE_HOME, or STATE_DIRECTORY)";
+
 /// The uuid, and what keeps other daemons from it.
 pub(crate) fn node_uuid(folder: Option<&Path>) -> (Uuid, Option<File>) {
     let Some(folder) = folder else {
@@ -27,6 +31,10 @@ pub(crate) fn node_uuid(folder: Option<&Path>) -> (Uuid, Option<File>) {
         Ok((seed, lock)) => (uuid_of(&seed, &machine()), Some(lock)),
         Err(error) => {
             let file = path(folder);
+            if error.kind() == io::ErrorKind::WouldBlock {
+                tracing::warn!(file = %file.display(), cure = OWN_FOLDER, "another causewayd has this identity: the device manager sees this one as a new node at each start");
+                return (Uuid::new_v4(), None);
+            }
             tracing::warn!(file = %file.display(), %error, "the node's identity is not kept: the device manager sees a new node");
             (Uuid::new_v4(), None)
         }

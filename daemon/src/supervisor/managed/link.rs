@@ -21,12 +21,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::dial::{self, NotDialled};
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, Time, Unit};
 use super::word::{Grant, Word};
-use super::{Managed, offer};
+use super::{Managed, offer, reach};
 use crate::config::ManagerAddress;
 use crate::supervisor::Supervisor;
 
@@ -105,6 +105,9 @@ impl Parted {
     fn cure(&self) -> Option<&'static str> {
         match self {
             Parted::NotDialled(not) => not.cure(),
+            Parted::Refused(status) if status.code() == Code::Unimplemented => Some(
+                "that is no device manager's port: its port is 7078 unless it was told another (7079 is a node's)",
+            ),
             _ => None,
         }
     }
@@ -114,6 +117,7 @@ impl Parted {
 pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Managed) {
     let mut pause = PAUSE;
     let addresses = managed.0.settings.addresses.clone();
+    tell_reach(&supervisor, &addresses);
     for address in addresses.iter().cycle() {
         let link = Link {
             supervisor: &supervisor,
@@ -133,6 +137,32 @@ pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Ma
         // All daemons of a cluster lose their manager at the same moment, and need not come back at one.
         tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn node(supervisor: &Supervisor) -> reach::Node<'_> {
+    reach::Node {
+        listening: &supervisor.addresses,
+        advertised: &supervisor.settings.advertise,
+        certificate: supervisor.settings.security.certificate.as_ref(),
+    }
+}
+
+/// Where the manager's users are told to reach this node, as of now.
+fn reached_at(supervisor: &Supervisor) -> Vec<String> {
+    reach::addresses(&node(supervisor), supervisor.peer_addresses())
+}
+
+/// Says it, and what is wrong with it: what nobody can reach is leased all the same.
+fn tell_reach(supervisor: &Supervisor, managers: &[ManagerAddress]) {
+    let told = reached_at(supervisor);
+    tracing::info!(
+        addresses = told.join(", "),
+        "users are told to reach this node at"
+    );
+    let is_near = managers.iter().all(ManagerAddress::is_loopback);
+    for hindrance in reach::hindrances(&node(supervisor), &told, is_near) {
+        tracing::warn!(cure = hindrance.cure, "UNREACHABLE: {}", hindrance.problem);
     }
 }
 
@@ -188,7 +218,7 @@ impl Link<'_> {
             wire_version: WireVersion::CURRENT.number().into(),
             node_uuid: self.managed.0.node.to_vec().into(),
             name: self.supervisor.settings.name.clone(),
-            addresses: self.supervisor.peer_addresses(),
+            addresses: reached_at(self.supervisor),
             inventory: Some(inventory),
             shared: offer.shared,
             stopping: state.grants.is_stopping(),
@@ -307,11 +337,11 @@ impl Link<'_> {
 
     /// Tells when the node has other devices, or can be reached elsewhere.
     async fn tell_changes(&self, outgoing: &Outgoing, mut generation: u64) -> Never {
-        let mut addresses = self.supervisor.peer_addresses();
+        let mut addresses = reached_at(self.supervisor);
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let known = self.supervisor.current_inventory().await;
-            let (now, reached_at) = (known.inventory.generation, self.supervisor.peer_addresses());
+            let (now, reached_at) = (known.inventory.generation, reached_at(self.supervisor));
             if now == generation && reached_at == addresses {
                 continue;
             }

@@ -2,6 +2,7 @@
 //!
 //! - [`grants`]: who may have what now, pure; [`name`], [`word`]: its names, and what it hears and says;
 //! - [`offer`]: the node's devices as the manager gets them, and as a lease is shown them;
+//! - [`reach`]: where users are told to reach the node, pure;
 //! - [`link`]: the connection to the manager, made anew for ever.
 //!
 //! What it is not: it decides nothing that the manager decides, and asks it nothing: who shows a lease's signed
@@ -14,6 +15,7 @@ mod identity;
 mod link;
 mod name;
 mod offer;
+mod reach;
 mod word;
 
 use std::collections::hash_map::Entry;

@@ -8,12 +8,13 @@
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
-use std::io;
 
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
+
+use crate::stderr::Stderr;
 
 thread_local! {
     // Without a destructor: it can be read for as long as the thread runs.
@@ -30,10 +31,10 @@ impl Drop for Marker {
 }
 
 /// Where lines go. Asked for once the line's buffer is there: values of a thread go in the opposite order.
-pub(super) fn stderr() -> io::Stderr {
+pub(super) fn stderr() -> Stderr {
     // If it is gone, so is the line.
     let _ = MARKER.try_with(|_| ());
-    io::stderr()
+    Stderr
 }
 
 /// A subscriber that hears nothing of such threads.

@@ -1,0 +1,191 @@
+//! Where the device manager's users are told to reach this node.
+//!
+//! They compare the name by which they call with the node's certificate. So a node that was not told what to advertise
+//! has itself called by the names of its certificate, and by those of its addresses that the certificate has too. What
+//! it is not: it looks no name up. Pure.
+
+use std::net::{IpAddr, SocketAddr};
+
+use causeway_security::OwnCertificate;
+use causeway_serving::is_loopback;
+
+use crate::config::Advertised;
+
+/// More than this no user tries.
+const MOST: usize = causeway_proto::limits::MAX_LINK_ADDRESSES / 2;
+
+/// What is known of a node.
+pub(super) struct Node<'a> {
+    /// Where it listens.
+    pub(super) listening: &'a [SocketAddr],
+    /// What the settings say of it.
+    pub(super) advertised: &'a [Advertised],
+    /// The certificate of its port.
+    pub(super) certificate: Option<&'a OwnCertificate>,
+}
+
+/// Something that keeps users from the node, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hindrance {
+    pub(super) problem: String,
+    pub(super) cure: &'static str,
+}
+
+/// `HOST:PORT`, the likeliest first; `own` is what other nodes are told.
+pub(super) fn addresses(node: &Node<'_>, own: Vec<String>) -> Vec<String> {
+    let Some(certificate) = node.certificate else {
+        return own;
+    };
+    if !node.advertised.is_empty() {
+        return own;
+    }
+    let mut told = Vec::new();
+    // A name leads to the machine, where only listeners beyond loopback are found.
+    if let Some(beyond) = node.listening.iter().find(|at| !is_loopback(at)) {
+        let names = certificate.host_names();
+        let names = names.iter().filter(|name| !is_local(name));
+        told.extend(names.map(|name| format!("{name}:{}", beyond.port())));
+    }
+    let covered = own.iter().filter(|at| certificate.covers(host(at)));
+    told.extend(covered.cloned());
+    told.truncate(MOST);
+    match told.is_empty() {
+        // Of no use, and said so; but it shows the manager's users what is wrong.
+        true => own,
+        false => told,
+    }
+}
+
+/// What is wrong with telling users `told`; `is_near`: the manager is on this machine.
+pub(super) fn hindrances(node: &Node<'_>, told: &[String], is_near: bool) -> Vec<Hindrance> {
+    let mut all = Vec::new();
+    if !is_near && told.iter().all(|at| is_local(host(at))) {
+        all.push(Hindrance {
+            problem: format!(
+                "users of a device manager on another machine are told to reach this node at {}, which is their own machine",
+                told.join(", ")
+            ),
+            cure: "listen where they can reach it (--listen 0.0.0.0, [listen] in daemon.toml), or name where they do \
+                   (--advertise HOST)",
+        });
+    }
+    if let Some(certificate) = node.certificate {
+        let covers = |at: &&String| certificate.covers(host(at));
+        let bad: Vec<_> = told.iter().filter(|at| !covers(at)).cloned().collect();
+        if !bad.is_empty() {
+            all.push(Hindrance {
+                problem: format!(
+                    "{} is not valid for {}, where the device manager's users are told to reach this node: they will \
+                     refuse it there",
+                    certificate.file().display(),
+                    bad.join(", ")
+                ),
+                cure: "advertise a name of the certificate (--advertise HOST, advertise in daemon.toml), or make it one \
+                       for this name (causeway certs node NAME --address HOST)",
+            });
+        }
+    }
+    all
+}
+
+/// The host of `HOST:PORT`, without brackets.
+fn host(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn is_local(host: &str) -> bool {
+    let address = host.parse::<IpAddr>();
+    address.map_or_else(
+        |_| host == "localhost" || host.ends_with(".localhost"),
+        |address| address.to_canonical().is_loopback(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse_advertised;
+    use causeway_security::Authority;
+    use std::time::{Duration, SystemTime};
+
+    fn certificate(names: &[&str]) -> OwnCertificate {
+        let folder = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let valid = now..now + Duration::from_secs(60);
+        let (authority, _) = Authority::generate("CA", valid.clone()).unwrap();
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let issued = authority.node(&names, valid).unwrap();
+        let file = folder.path().join("node.pem");
+        std::fs::write(&file, &issued.certificate).unwrap();
+        OwnCertificate::load(&file).unwrap()
+    }
+
+    /// What is told, and how many things are wrong with it for a manager here and one elsewhere.
+    fn told(
+        listening: &str,
+        advertised: &[&str],
+        names: Option<&[&str]>,
+        own: &[&str],
+    ) -> (Vec<String>, [usize; 2]) {
+        let advertised: Vec<_> = advertised
+            .iter()
+            .map(|text| parse_advertised(text).unwrap())
+            .collect();
+        let certificate = names.map(certificate);
+        let node = Node {
+            listening: &[listening.parse().unwrap()],
+            advertised: &advertised,
+            certificate: certificate.as_ref(),
+        };
+        let told = addresses(&node, own.iter().map(|at| (*at).to_owned()).collect());
+        let wrong = [true, false].map(|is_near| hindrances(&node, &told, is_near).len());
+        (told, wrong)
+    }
+
+    fn are(told: &[&str]) -> Vec<String> {
+        told.iter().map(|at| (*at).to_owned()).collect()
+    }
+
+    #[test]
+    fn who_was_told_nothing_is_called_by_the_names_of_its_certificate() {
+        let own = ["10.0.0.1:7", "10.0.1.1:7"];
+        let names = ["gpu1", "localhost", "10.0.1.1"];
+        assert_eq!(
+            told("0.0.0.0:7", &[], Some(&names), &own),
+            (are(&["gpu1:7", "10.0.1.1:7"]), [0, 0])
+        );
+        // None that leads here: the addresses, which the certificate does not have.
+        assert_eq!(
+            told("0.0.0.0:7", &[], Some(&["localhost"]), &own),
+            (are(&own), [1, 1])
+        );
+        assert_eq!(told("0.0.0.0:7", &[], None, &own), (are(&own), [0, 0]));
+    }
+
+    #[test]
+    fn who_listens_on_loopback_is_not_called_by_a_name_and_is_warned() {
+        let own = ["127.0.0.1:7"];
+        let listening = "127.0.0.1:7";
+        assert_eq!(
+            told(listening, &[], Some(&["gpu1"]), &own),
+            (are(&own), [1, 2])
+        );
+        let names = ["gpu1", "127.0.0.1"];
+        assert_eq!(
+            told(listening, &[], Some(&names), &own),
+            (are(&own), [0, 1])
+        );
+        assert_eq!(told(listening, &[], None, &own), (are(&own), [0, 1]));
+    }
+
+    #[test]
+    fn what_is_advertised_is_told_as_it_is_and_compared() {
+        let own = ["gpu1:7", "gpu2:9"];
+        let advertised = ["gpu1", "gpu2:9"];
+        let of = |names: &[&str]| told("0.0.0.0:7", &advertised, Some(names), &own);
+        assert_eq!(of(&["gpu1"]), (are(&own), [1, 1]));
+        assert_eq!(of(&["gpu1", "gpu2"]), (are(&own), [0, 0]));
+        assert_eq!(host("[::1]:7"), "::1");
+    }
+}
