@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use causeway_devmgr::service::{self, CannotStart, Running};
 use causeway_devmgr::settings::{Flags, Settings};
 use causeway_devmgr::store::RedbStore;
-use causeway_serving::{is_loopback, notify, raise_descriptors};
+use causeway_serving::{complain, is_loopback, notify, raise_descriptors};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {
-            eprintln!("causeway-devmgr: {error}");
+            complain("causeway-devmgr", &error);
             return ExitCode::from(USAGE);
         }
     };
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("causeway-devmgr: {error}");
+            complain("causeway-devmgr", &error);
             ExitCode::FAILURE
         }
     }

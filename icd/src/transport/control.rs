@@ -36,7 +36,7 @@ const INVENTORY_LIMIT: usize = 16 << 20;
 
 /// What people can do about a node that serves nobody in the clear.
 const WANTS_TLS: &str =
-    "it wants TLS: name the CA of its certificate (ca in servers.toml, or CAUSEWAY_CA)";
+    "it wants TLS: name the CA of its certificate (ca below [tls] in servers.toml, or CAUSEWAY_CA)";
 
 /// A conversation with a supervisor.
 pub(super) struct Supervisor {
