@@ -255,6 +255,14 @@ pub(crate) fn retain<T: Object>(raw: T::Raw) -> ClResult {
 /// # Errors
 /// As [`resolve`], and the same for a handle that the application holds no more.
 pub(crate) fn release<T: Object>(raw: T::Raw) -> ClResult {
+    release_one::<T>(raw).map(drop)
+}
+
+/// The same; says whether it was the application's last hold.
+///
+/// # Errors
+/// As [`release`].
+pub(crate) fn release_one<T: Object>(raw: T::Raw) -> ClResult<bool> {
     // The stub may be dropped by this, which removes the entry: not under the shard's lock.
     let last = with_holds(raw, |holds: &mut Holds<T>| {
         holds.count = holds.count.checked_sub(1)?;
@@ -266,8 +274,9 @@ pub(crate) fn release<T: Object>(raw: T::Raw) -> ClResult {
     })?;
     match last {
         Some(stub) => {
+            let was_last = stub.is_some();
             drop(stub);
-            Ok(())
+            Ok(was_last)
         }
         None => fail(T::INVALID),
     }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use causeway_proto::region::Region;
-use cl_headers::types::{CL_INVALID_OPERATION, CL_INVALID_VALUE, CL_MAP_FAILURE};
+use cl_headers::types::{CL_INVALID_OPERATION, CL_INVALID_VALUE, CL_MAP_FAILURE, CL_MEM_READ_ONLY};
 use parking_lot::Mutex;
 
 use super::map_table::{MapTable, Mapping};
@@ -176,10 +176,18 @@ impl Buffer {
         let Some(address) = root.host_address() else {
             return true;
         };
-        let mut state = root.mapped.0.lock();
-        *state
-            .is_writable
-            .get_or_insert_with(|| is_writable(address))
+        let known = root.mapped.0.lock().is_writable;
+        known.unwrap_or_else(|| {
+            let takes = is_writable(address);
+            root.mapped.0.lock().is_writable = Some(takes);
+            if !takes && root.flags() & CL_MEM_READ_ONLY == 0 {
+                tracing::warn!(
+                    "a buffer or image uses memory that cannot be written: maps of it show what the program put there, \
+                     and nothing that kernels write"
+                );
+            }
+            takes
+        })
     }
 
     /// A map got its command.

@@ -298,6 +298,8 @@ fn read(core: &Core, inlet: &Inlet) -> String {
             let wait = Some(&LOOKS_UP_EVERY);
             match epoll::wait(&inlet.epoll, spare_capacity(&mut ready), wait) {
                 Ok(0) if core.failure().is_none() => continue,
+                // Nothing shows at a connection that was given up: its number may be another file's by now.
+                Ok(0) => return CLOSED.to_owned(),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return super::socket::plain(&error.into()),
             }

@@ -6,10 +6,10 @@
 //! duplicates, which std never puts so low, nor about files that are closed at once.
 //! Invariant: while one is held, a new descriptor is above 2; afterwards the places are as they were.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
 /// Of the standard streams.
 const HIGHEST: i32 = 2;
@@ -22,25 +22,41 @@ static HELD: Mutex<Held> = Mutex::new(Held {
 // The fillers are there for all guards together: who opens while another's are there finds no place free.
 struct Held {
     guards: usize,
-    fillers: Vec<OwnedFd>,
+    fillers: Vec<Filler>,
+}
+
+/// A file of our own in such a place, by whose inode it is known.
+struct Filler {
+    descriptor: OwnedFd,
+    inode: u64,
 }
 
 /// Until it is dropped, no new descriptor gets a standard stream's place.
 #[must_use]
 pub(super) struct KeptFree(());
 
-/// Fills those of the places that are free. Costs a system call or two; where there is no `/dev/null`, or no
-/// descriptor left, nothing is filled.
+/// Fills those of the places that are free. Costs two system calls; where there is no descriptor left, nothing is
+/// filled.
 pub(super) fn kept_free() -> KeptFree {
     let mut held = HELD.lock();
     held.guards += 1;
-    while let Ok(filler) =
-        rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        && filler.as_raw_fd() <= HIGHEST
+    while let Ok(descriptor) = memfd_create(c"causeway", MemfdFlags::CLOEXEC)
+        && descriptor.as_raw_fd() <= HIGHEST
+        && let Ok(told) = fstat(&descriptor)
     {
-        held.fillers.push(filler);
+        let inode = told.st_ino;
+        held.fillers.push(Filler { descriptor, inode });
     }
     KeptFree(())
+}
+
+impl Filler {
+    /// Closes it, unless the program has put something of its own there meanwhile (`dup2`).
+    fn leave(self) {
+        if !fstat(&self.descriptor).is_ok_and(|told| told.st_ino == self.inode) {
+            let _ = self.descriptor.into_raw_fd();
+        }
+    }
 }
 
 impl Drop for KeptFree {
@@ -48,7 +64,7 @@ impl Drop for KeptFree {
         let mut held = HELD.lock();
         held.guards -= 1;
         if held.guards == 0 {
-            held.fillers.clear();
+            held.fillers.drain(..).for_each(Filler::leave);
         }
     }
 }

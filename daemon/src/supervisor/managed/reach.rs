@@ -1,7 +1,7 @@
 //! Where the device manager's users are told to reach this node.
 //!
 //! They compare the name by which they call with the node's certificate. So a node that was not told what to advertise
-//! has itself called by the names of its certificate, and by those of its addresses that the certificate has too. What
+//! has itself called by those of its addresses that its certificate has, and by the certificate's names. What
 //! it is not: it looks no name up. Pure.
 
 use std::net::{IpAddr, SocketAddr};
@@ -39,15 +39,15 @@ pub(super) fn addresses(node: &Node<'_>, own: Vec<String>) -> Vec<String> {
     if !node.advertised.is_empty() {
         return own;
     }
-    let mut told = Vec::new();
+    // Of those it is certain that they lead here; of names, others may have the same certificate.
+    let covered = own.iter().filter(|at| certificate.covers(host(at)));
+    let mut told: Vec<String> = covered.cloned().collect();
     // A name leads to the machine, where only listeners beyond loopback are found.
     if let Some(beyond) = node.listening.iter().find(|at| !is_loopback(at)) {
         let names = certificate.host_names();
         let names = names.iter().filter(|name| !is_local(name));
         told.extend(names.map(|name| format!("{name}:{}", beyond.port())));
     }
-    let covered = own.iter().filter(|at| certificate.covers(host(at)));
-    told.extend(covered.cloned());
     told.truncate(MOST);
     match told.is_empty() {
         // Of no use, and said so; but it shows the manager's users what is wrong.
@@ -153,7 +153,7 @@ mod tests {
         let names = ["gpu1", "localhost", "10.0.1.1"];
         assert_eq!(
             told("0.0.0.0:7", &[], Some(&names), &own),
-            (are(&["gpu1:7", "10.0.1.1:7"]), [0, 0])
+            (are(&["10.0.1.1:7", "gpu1:7"]), [0, 0])
         );
         // None that leads here: the addresses, which the certificate does not have.
         assert_eq!(

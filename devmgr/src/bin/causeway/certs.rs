@@ -123,7 +123,10 @@ fn ca(directory: &Path, name: &str, days: u32) -> Result<Certificate, Failure> {
             "causeway certs node NAME --address HOST --from {}    for the device manager and for each node",
             directory.display()
         ),
-        format!("keep {} here: who has it is believed by all of them", key.display()),
+        format!(
+            "keep {} here: who has it is believed by all of them",
+            key.display()
+        ),
     ];
     Ok(Certificate {
         certificate,

@@ -8,9 +8,9 @@ use causeway_devmgr::report::{self, DeviceReport, NodeReport};
 use causeway_proto::manager::ListKindsRequest;
 use serde::Serialize;
 
-use crate::say::say;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
+use crate::say::say;
 use crate::text::{Table, bytes, printable_lines};
 
 /// What `devices` takes.
@@ -54,8 +54,7 @@ struct KindReport {
 }
 
 /// Where neither servers nor a manager are named.
-const NOTHING: &str =
-    "No server is configured. Write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]\n";
+const NOTHING: &str = "No server is configured. Write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]\n";
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let settings = context.settings();
@@ -70,7 +69,10 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
         Ok(leased) => nodes.extend(leased),
         Err(error) => {
             has_all = false;
-            context.fail("devices", &Failure::new(format!("nothing from the device manager: {error}")));
+            context.fail(
+                "devices",
+                &Failure::new(format!("nothing from the device manager: {error}")),
+            );
         }
     }
     has_all &= nodes.iter().all(|node| node.problems.is_empty());
@@ -132,7 +134,10 @@ fn text(shown: &Shown) -> String {
 fn manager_text(of: &ManagerReport) -> String {
     let insecure = insecure_text(of);
     if of.kinds.is_empty() {
-        return format!("The device manager at {} has no devices now.\n{insecure}", of.manager);
+        return format!(
+            "The device manager at {} has no devices now.\n{insecure}",
+            of.manager
+        );
     }
     let mut table = Table::new(["THERE", "FREE", "TYPE", "MEMORY", "DEVICE"]);
     for kind in &of.kinds {
@@ -155,10 +160,14 @@ fn insecure_text(of: &ManagerReport) -> String {
     }
     match of.insecure_nodes {
         0 => {}
-        1 => text += "  remark: INSECURE: everyone who can reach one of its nodes can use that, and read what crosses the network\n",
-        more => text += &format!(
-            "  remark: INSECURE: everyone who can reach {more} of its nodes can use them, and read what crosses the network\n"
-        ),
+        1 => {
+            text += "  remark: INSECURE: everyone who can reach one of its nodes can use that, and read what crosses the network\n"
+        }
+        more => {
+            text += &format!(
+                "  remark: INSECURE: everyone who can reach {more} of its nodes can use them, and read what crosses the network\n"
+            )
+        }
     }
     text
 }

@@ -89,7 +89,9 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     findings.extend(nodes::nodes(&settings));
     findings.extend(manager::manager(context, &settings));
     context.print(&findings, |findings| findings.iter().map(text).collect())?;
-    let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Problem);
+    let healthy = findings
+        .iter()
+        .all(|finding| finding.verdict != Verdict::Problem);
     Ok(if healthy {
         ExitCode::SUCCESS
     } else {

@@ -24,8 +24,18 @@ fn text(leases: &[Lease]) -> String {
     if leases.is_empty() {
         return "There is no lease.\n".to_owned();
     }
-    let mut table = Table::new(["LEASE", "USER", "STATE", "AGE", "RENEWAL WITHIN", "DEVICES", "PROGRAM"]);
-    let all = leases.iter().flat_map(|lease| lease.nodes.iter().chain(&lease.lost));
+    let mut table = Table::new([
+        "LEASE",
+        "USER",
+        "STATE",
+        "AGE",
+        "RENEWAL WITHIN",
+        "DEVICES",
+        "PROGRAM",
+    ]);
+    let all = leases
+        .iter()
+        .flat_map(|lease| lease.nodes.iter().chain(&lease.lost));
     let names = NodeNames::of_shares(all);
     for lease in leases {
         table.row([
@@ -35,7 +45,11 @@ fn text(leases: &[Lease]) -> String {
             duration(lease.age_ms),
             duration(lease.lifetime_ms),
             devices(lease, &names),
-            lease.client.as_ref().map(ToString::to_string).unwrap_or_default(),
+            lease
+                .client
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
         ]);
     }
     table.to_string()

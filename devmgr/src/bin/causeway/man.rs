@@ -52,5 +52,7 @@ fn write(command: &Command, folder: &Path, pages: &mut Vec<PathBuf>) -> io::Resu
     }
     pages.push(path);
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
-    verbs.into_iter().try_for_each(|verb| write(verb, folder, pages))
+    verbs
+        .into_iter()
+        .try_for_each(|verb| write(verb, folder, pages))
 }

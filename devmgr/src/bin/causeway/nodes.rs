@@ -9,7 +9,8 @@ use crate::json::{ManagedDevice, ManagedNode};
 use crate::text::{NodeNames, Table, bytes, node_state};
 
 /// Of a node that `--insecure` has opened to everybody.
-const INSECURE: &str = "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
+const INSECURE: &str =
+    "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
 
 /// What `nodes` takes.
 #[derive(Debug, clap::Args)]
@@ -108,7 +109,8 @@ fn text(nodes: &[ManagedNode]) -> String {
         }
     }
     let insecure = nodes.iter().filter(|node| node.insecure);
-    let insecure = insecure.map(|node| format!("{}: {INSECURE}\n", names.label(&node.node, &node.name)));
+    let insecure =
+        insecure.map(|node| format!("{}: {INSECURE}\n", names.label(&node.node, &node.name)));
     format!("{table}{}", insecure.collect::<String>())
 }
 
@@ -122,7 +124,10 @@ fn device_text(device: &ManagedDevice) -> (String, String) {
         ..
     } = device;
     let memory = bytes(*memory_bytes);
-    (format!("{leased} of {shares}"), format!("{kind} {name}, {memory}"))
+    (
+        format!("{leased} of {shares}"),
+        format!("{kind} {name}, {memory}"),
+    )
 }
 
 #[cfg(test)]
@@ -137,7 +142,10 @@ mod tests {
             ..ManagedNode::from(causeway_proto::manager::NodeInfo::default())
         };
         let text = text(&[node("gpu1", false), node("gpu2", true)]);
-        let said: Vec<_> = text.lines().filter(|line| line.contains("INSECURE")).collect();
+        let said: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("INSECURE"))
+            .collect();
         assert!(said.len() == 1 && said[0].starts_with("gpu2"), "{text}");
     }
 
@@ -150,6 +158,9 @@ mod tests {
         };
         let text = text(&[node("gpu1", "01"), node("gpu2", "02"), node("gpu1", "03")]);
         let names = text.lines().skip(1).map(|line| line.split("  ").next());
-        assert_eq!(names.collect::<Vec<_>>(), ["gpu1 01", "gpu2", "gpu1 03"].map(Some));
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            ["gpu1 01", "gpu2", "gpu1 03"].map(Some)
+        );
     }
 }

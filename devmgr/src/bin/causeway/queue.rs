@@ -23,7 +23,9 @@ fn text(queue: &Queue) -> String {
     if queue.waiting == 0 {
         return "Nobody waits.\n".to_owned();
     }
-    let mut table = Table::new(["PLACE", "USER", "WAITING", "PRIORITY", "LEASE", "DEVICES", "PROGRAM"]);
+    let mut table = Table::new([
+        "PLACE", "USER", "WAITING", "PRIORITY", "LEASE", "DEVICES", "PROGRAM",
+    ]);
     for of in &queue.requests {
         table.row([
             of.position.to_string(),
@@ -32,7 +34,10 @@ fn text(queue: &Queue) -> String {
             of.priority.to_owned(),
             of.lease.clone(),
             of.request.clone(),
-            of.client.as_ref().map(ToString::to_string).unwrap_or_default(),
+            of.client
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
         ]);
     }
     let others = (queue.waiting as usize).saturating_sub(queue.requests.len());

@@ -9,11 +9,11 @@ use causeway_proto::manager::{
 use causeway_proto::request;
 use clap::{Subcommand, ValueEnum};
 
-use crate::say::say;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{Quota, Quotas, Used};
+use crate::say::say;
 use crate::text::{Table, bytes, duration, printable};
 use crate::tokens;
 use crate::users::users;
@@ -87,7 +87,8 @@ enum Class {
 }
 
 /// Nothing at all is no limit on the wire, and would be an odd way to keep somebody out.
-const NOT_ZERO: &str = "it must be more than 0; who is to have nothing is no user (causeway users remove)";
+const NOT_ZERO: &str =
+    "it must be more than 0; who is to have nothing is no user (causeway users remove)";
 const NONE: &str = "none";
 
 fn devices(text: &str) -> Result<Limit<u32>, String> {
@@ -103,7 +104,9 @@ fn hours(text: &str) -> Result<Limit<u64>, String> {
     let seconds = |text: &str| {
         let seconds = text.parse::<f64>().ok()? * 3600.0;
         // More than a thousand years of all devices.
-        (0.0..1e15).contains(&seconds).then(|| seconds.round() as u64)
+        (0.0..1e15)
+            .contains(&seconds)
+            .then(|| seconds.round() as u64)
     };
     limit(text, seconds, "a number of hours such as 100 or 0.5")
 }
@@ -261,7 +264,11 @@ fn used_of(of: QuotaUse) -> Used {
 }
 
 /// What is used, of nobody whose use is not told nothing.
-fn shown<T: Default>(used: Option<&Used>, of: impl Fn(&Used) -> Option<T>, text: fn(T) -> String) -> String {
+fn shown<T: Default>(
+    used: Option<&Used>,
+    of: impl Fn(&Used) -> Option<T>,
+    text: fn(T) -> String,
+) -> String {
     match used {
         None => text(T::default()),
         Some(used) => of(used).map_or_else(|| "-".to_owned(), text),
@@ -298,7 +305,13 @@ fn text(quotas: &Quotas) -> String {
         let used = used(&quota.who);
         let is_one = quota.who != "every user";
         // Of a quota that is many users', nothing in particular is used.
-        let of = |used: String| if is_one { format!("{used} of ") } else { String::new() };
+        let of = |used: String| {
+            if is_one {
+                format!("{used} of ")
+            } else {
+                String::new()
+            }
+        };
         let cell = |has: String, limit: Option<String>| match limit {
             Some(limit) => of(has) + &limit,
             None if is_one => has,

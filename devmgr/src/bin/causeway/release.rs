@@ -35,7 +35,9 @@ fn digits(text: &str) -> Result<String, String> {
     if are_digits && (1..=WHOLE).contains(&text.len()) {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err(format!("an id has {WHOLE} hexadecimal digits, or the first of them"))
+        Err(format!(
+            "an id has {WHOLE} hexadecimal digits, or the first of them"
+        ))
     }
 }
 
@@ -69,19 +71,36 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 /// What to do about one of somebody else's, for whom is shown it.
 async fn of_another(manager: &Connection, lease: u128) -> Option<Failure> {
     let request = manager.request(ListLeasesRequest {});
-    let leases = manager.hear(manager.leases().list_leases(request)).await.ok()?.leases;
+    let leases = manager
+        .hear(manager.leases().list_leases(request))
+        .await
+        .ok()?
+        .leases;
     let request = manager.request(ListQueueRequest {});
-    let queue = manager.hear(manager.leases().list_queue(request)).await.ok()?.requests;
+    let queue = manager
+        .hear(manager.leases().list_queue(request))
+        .await
+        .ok()?
+        .requests;
     let leases = leases.into_iter().map(|of| (of.lease_id, of.user));
     let mut all = leases.chain(queue.into_iter().map(|of| (of.lease_id, of.user)));
     let (id_of, user) = all.find(|(id, _)| id[..] == lease.to_be_bytes())?;
-    let failure = Failure::new(format!("{} is {}'s, not yours", id(&id_of), printable(&user)));
-    Some(failure.cure(format!("an administrator takes it from him: causeway release --revoke {}", id(&id_of))))
+    let failure = Failure::new(format!(
+        "{} is {}'s, not yours",
+        id(&id_of),
+        printable(&user)
+    ));
+    Some(failure.cure(format!(
+        "an administrator takes it from him: causeway release --revoke {}",
+        id(&id_of)
+    )))
 }
 
 /// The one that is meant: among all that the caller may see, if it is not the whole id.
 async fn which(manager: &Connection, digits: &str) -> Result<u128, Failure> {
-    let whole = |text: &str| u128::from_str_radix(text, 16).map_err(|error| Failure::new(error.to_string()));
+    let whole = |text: &str| {
+        u128::from_str_radix(text, 16).map_err(|error| Failure::new(error.to_string()))
+    };
     if digits.len() == WHOLE {
         return whole(digits);
     }
@@ -97,7 +116,11 @@ async fn which(manager: &Connection, digits: &str) -> Result<u128, Failure> {
     meant.dedup();
     match meant.as_slice() {
         [one] => whole(one),
-        [] => Err(Failure::new("there is no such lease (any more)").cure("causeway leases, causeway queue show what there is")),
-        _ => Err(Failure::new(format!("{} leases begin with {digits}", meant.len())).cure("write more of the id")),
+        [] => Err(Failure::new("there is no such lease (any more)")
+            .cure("causeway leases, causeway queue show what there is")),
+        _ => Err(
+            Failure::new(format!("{} leases begin with {digits}", meant.len()))
+                .cure("write more of the id"),
+        ),
     }
 }

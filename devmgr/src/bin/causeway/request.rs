@@ -6,10 +6,10 @@ use causeway::config::Settings;
 use causeway_proto::manager as pb;
 use causeway_proto::manager::considered::Outcome as Considered;
 
-use crate::say::say;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{self, Fitting, NodeShare};
+use crate::say::say;
 use crate::text::{NodeNames, printable, shares};
 use crate::wish::{self, Terms, Wish};
 
@@ -84,9 +84,15 @@ fn text(fitting: &Fitting) -> String {
             let names: Vec<String> = fitting.devices.iter().map(|of| printable(of)).collect();
             let count = names.len();
             let devices = if count == 1 { "device" } else { "devices" };
-            format!("It would be granted now: {count} {devices} ({})\n", names.join(", "))
+            format!(
+                "It would be granted now: {count} {devices} ({})\n",
+                names.join(", ")
+            )
         }
-        None => format!("It would be granted now: {}\n", shares(&fitting.nodes, &NodeNames::of_shares(&fitting.nodes))),
+        None => format!(
+            "It would be granted now: {}\n",
+            shares(&fitting.nodes, &NodeNames::of_shares(&fitting.nodes))
+        ),
         Some(reason) => format!("It would not be granted now: {reason}.\n"),
     }
 }

@@ -18,13 +18,13 @@ use causeway_devmgr::private_daemon::PrivateDaemon;
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::say::say;
 use crate::connection::block_on;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::held::{Change, Held};
 use crate::json::Step;
 use crate::progress::Progress;
+use crate::say::say;
 use crate::signals::{self, Came, end_as, end_by};
 use crate::wish::{self, Terms, Wish};
 
@@ -67,8 +67,7 @@ const NOT_FOUND: u8 = 127;
 const IMPATIENCE: Duration = Duration::from_millis(500);
 
 /// What to do where nothing is asked for.
-const ASK: &str =
-    "--request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good";
+const ASK: &str = "--request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good";
 
 /// How it ended.
 enum End {
@@ -85,9 +84,14 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 }
 
 fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
-    if let Some(option) = arguments.command[0].to_str().filter(|word| word.starts_with('-')) {
+    if let Some(option) = arguments.command[0]
+        .to_str()
+        .filter(|word| word.starts_with('-'))
+    {
         let failure = Failure::new(format!("there is no option {option}"));
-        return Err(failure.code(USAGE).cure(format!("causeway run --help names them; a program of that name is ./{option}")));
+        return Err(failure.code(USAGE).cure(format!(
+            "causeway run --help names them; a program of that name is ./{option}"
+        )));
     }
     let failed = |error: &dyn std::error::Error| Failure::new(error.to_string()).code(FAILED);
     let library = installation::library().map_err(|error| failed(&error))?;
@@ -138,8 +142,16 @@ fn whole_paths(context: &Context) -> Vec<(&'static str, PathBuf)> {
 
 fn settings(arguments: &Arguments, context: &Context) -> Settings {
     let mut variables = context.variables();
-    variables.extend(arguments.servers.clone().map(|servers| ("CAUSEWAY_SERVERS", servers)));
-    variables.extend(wish::variables(arguments.request.as_deref(), &arguments.terms));
+    variables.extend(
+        arguments
+            .servers
+            .clone()
+            .map(|servers| ("CAUSEWAY_SERVERS", servers)),
+    );
+    variables.extend(wish::variables(
+        arguments.request.as_deref(),
+        &arguments.terms,
+    ));
     Settings::load_with(&variables)
 }
 
@@ -151,7 +163,9 @@ fn wish(arguments: &Arguments, settings: &Settings) -> Result<Option<Wish>, Fail
         for problem in &settings.problems {
             say!("causeway run: {problem}");
         }
-        let failure = Failure::new("--wait, --priority and --time-limit are about devices of a device manager, and none are asked for");
+        let failure = Failure::new(
+            "--wait, --priority and --time-limit are about devices of a device manager, and none are asked for",
+        );
         return Err(failure.code(FAILED).cure(ASK));
     }
     Ok(wish)
@@ -285,6 +299,7 @@ async fn give_back(
     let impatience = async {
         // The one that ended the program may be on its way yet.
         tokio::time::sleep(IMPATIENCE).await;
+        while signals.try_recv().is_ok() {}
         signals.recv().await
     };
     let failure = tokio::select! {
@@ -332,7 +347,10 @@ fn private_daemon(
         for name in FILE_VARIABLES {
             command.env_remove(name);
         }
-        command.env("CAUSEWAY_CONFIG", vendors.no_settings().map_err(|error| failed(&error))?);
+        command.env(
+            "CAUSEWAY_CONFIG",
+            vendors.no_settings().map_err(|error| failed(&error))?,
+        );
     }
     Ok(Some(daemon))
 }

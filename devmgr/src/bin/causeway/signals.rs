@@ -3,6 +3,7 @@
 //! Ctrl-C reaches the program by itself, as one of the terminal's foreground group: what the kernel sends is not passed
 //! on. What a process sends is: it may have meant the tool alone, and a program that gets a signal twice ends once. So is
 //! every hangup: the terminal tells it to the leader of its session alone, which the tool is in `xterm -e causeway run`.
+//! What was ignored when the tool was started (`nohup`, `&` of a script) stays so, for the program as well.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
@@ -52,7 +53,11 @@ impl Came {
 /// # Errors
 /// What the system says.
 pub(crate) fn listen() -> std::io::Result<mpsc::UnboundedReceiver<Came>> {
-    let mut signals = SignalsInfo::<WithOrigin>::new(ENDING)?;
+    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |text| ignored(&text));
+    let heard = ENDING
+        .iter()
+        .filter(|signal| ignored >> (*signal - 1) & 1 == 0);
+    let mut signals = SignalsInfo::<WithOrigin>::new(heard)?;
     let (tell, told) = mpsc::unbounded_channel();
     std::thread::Builder::new()
         .name("signals".to_owned())
@@ -68,6 +73,12 @@ pub(crate) fn listen() -> std::io::Result<mpsc::UnboundedReceiver<Came>> {
             }
         })?;
     Ok(told)
+}
+
+/// Those that a process ignores, by its status: a bit each, the lowest is signal 1.
+fn ignored(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.map_or(0, |bits| u64::from_str_radix(bits.trim(), 16).unwrap_or(0))
 }
 
 /// Ends this process by this signal, as it would have without a handler; the code for a shell if it lives on.
@@ -88,5 +99,19 @@ pub(crate) fn end_as(status: ExitStatus) -> ExitCode {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         (None, Some(signal)) => end_by(signal),
         (None, None) => ExitCode::FAILURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_read_of_the_status() {
+        assert_eq!(
+            ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t1\n"),
+            1 << 12 | 1
+        );
+        assert_eq!((ignored(""), ignored("SigIgn:\tx")), (0, 0));
     }
 }

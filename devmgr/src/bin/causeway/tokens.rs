@@ -7,18 +7,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use causeway_proto::manager::{
-    CreateTokenRequest, GetManagerRequest, ListTokensRequest, ManagerInfo,
-    RevokeTokenRequest,
+    CreateTokenRequest, GetManagerRequest, ListTokensRequest, ManagerInfo, RevokeTokenRequest,
 };
 use causeway_security::Secret;
 use clap::Subcommand;
 
-use crate::say::say;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{NewToken, Removed, Token};
 use crate::new_file::{NewFile, SECRET};
+use crate::say::say;
 use crate::text::{Table, moment, printable};
 
 /// What `tokens` takes.
@@ -59,7 +58,11 @@ enum What {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
-    match arguments.what.as_ref().unwrap_or(&What::List { user: None }) {
+    match arguments
+        .what
+        .as_ref()
+        .unwrap_or(&What::List { user: None })
+    {
         What::Create {
             user,
             label,
@@ -74,7 +77,8 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             create(context, request, out.as_deref())
         }
         What::List { user } => {
-            let tokens = context.with_manager(async |manager| tokens(manager, user.clone()).await)?;
+            let tokens =
+                context.with_manager(async |manager| tokens(manager, user.clone()).await)?;
             context.print(&tokens, |tokens| text(tokens, SystemTime::now()))
         }
         What::Revoke { ids } => {
@@ -88,11 +92,16 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
                     let request = manager.request(RevokeTokenRequest { token_id });
                     manager.hear(manager.admin().revoke_token(request)).await?;
                 }
-                Ok(meant.into_iter().map(|of| (of.id.clone(), of.user.clone())).collect::<Vec<_>>())
+                Ok(meant
+                    .into_iter()
+                    .map(|of| (of.id.clone(), of.user.clone()))
+                    .collect::<Vec<_>>())
             })?;
             let removed = revoked.iter().map(|(id, _)| id.clone()).collect();
             context.print(&Removed { removed }, |_| {
-                let line = |(id, user): &(String, String)| format!("revoked: {id} of {}\n", printable(user));
+                let line = |(id, user): &(String, String)| {
+                    format!("revoked: {id} of {}\n", printable(user))
+                };
                 revoked.iter().map(line).collect()
             })
         }
@@ -101,7 +110,10 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 
 fn time(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text);
-    duration.map_err(|_| "write a length of time such as 90d or 12h; left out, it counts until it is revoked".to_owned())
+    duration.map_err(|_| {
+        "write a length of time such as 90d or 12h; left out, it counts until it is revoked"
+            .to_owned()
+    })
 }
 
 /// On the wire, 0 is for ever.
@@ -125,11 +137,17 @@ async fn tokens(manager: &Connection, user: Option<String>) -> Result<Vec<Token>
 
 /// The one whose id is this, or alone begins so.
 fn meant<'a>(known: &'a [Token], said: &str) -> Result<&'a Token, Failure> {
-    let mut begin = known.iter().filter(|of| !said.is_empty() && of.id.starts_with(said));
+    let mut begin = known
+        .iter()
+        .filter(|of| !said.is_empty() && of.id.starts_with(said));
     match (begin.next(), begin.next()) {
         (Some(token), None) => Ok(token),
-        (None, _) => Err(Failure::new(format!("there is no such token: {said}")).cure("causeway tokens list shows those that there are")),
-        _ => Err(Failure::new(format!("several tokens' ids begin with {said}")).cure("write more of it; causeway tokens list shows them")),
+        (None, _) => Err(Failure::new(format!("there is no such token: {said}"))
+            .cure("causeway tokens list shows those that there are")),
+        _ => Err(
+            Failure::new(format!("several tokens' ids begin with {said}"))
+                .cure("write more of it; causeway tokens list shows them"),
+        ),
     }
 }
 
@@ -161,7 +179,9 @@ fn create(context: &Context, mut request: CreateTokenRequest, out: Option<&Path>
     let id = made.token_id;
     let file = file.map(|file| file.write(token.reveal()));
     let file = file.transpose().map_err(|failure| {
-        failure.cure(format!("causeway tokens revoke {id}: nobody has that token"))
+        failure.cure(format!(
+            "causeway tokens revoke {id}: nobody has that token"
+        ))
     })?;
     if !context.json() && file.is_none() {
         say!(

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::process::AT_MOST;
 use super::run::{run_with, see_none, with_a_device};
@@ -112,4 +112,29 @@ async fn a_signal_ends_the_giving_back_to_a_manager_that_is_away() {
     };
     assert!(told.contains("a signal has ended the wait"), "{told}");
     assert_eq!(tool.end().code(), Some(5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_ignored_at_the_start_stays_so() {
+    let (manager, _node, mut ann) = with_a_device("").await;
+    let tool = runner(&manager, "ann");
+    let script = "echo in; read line; exit 4";
+    let mut kept = tool
+        .program("nohup")
+        .arg(env!("CARGO_BIN_EXE_causeway"))
+        .args(["run", "--request", "1", "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(kept.stdout.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    assert_eq!(said.trim_end(), "in");
+    // By its number it is the tool, which nohup has become.
+    kill_process(Pid::from_child(&kept), Signal::HUP).unwrap();
+    drop(kept.stdin.take());
+    assert_eq!(kept.wait().unwrap().code(), Some(4));
+    see_none(&mut ann).await;
 }

@@ -1,5 +1,7 @@
 //! Creation and life of buffers and sub-buffers.
 
+use std::sync::Arc;
+
 use causeway_proto::region::Region;
 use cl_headers::types::*;
 
@@ -194,10 +196,11 @@ entry_points! {
 
     fn clReleaseMemObject(memobj: cl_mem) {
         let memory = handle::resolve::<Buffer>(memobj)?;
-        handle::release::<Buffer>(memobj)?;
+        let was_last = handle::release_one::<Buffer>(memobj)?;
         // Programs give the memory that they lent back with the last reference, although only the destructor's
-        // callback says that nothing needs it any more.
-        if memory.host_address().is_some() && handle::resolve::<Buffer>(memobj).is_err() {
+        // callback says that nothing needs it any more. A part's memory is the whole's.
+        let is_whole = Arc::ptr_eq(memory.root(), &memory);
+        if was_last && is_whole && memory.host_address().is_some() {
             memory.leave_host_memory();
         }
         Ok(())

@@ -90,7 +90,9 @@ fn enqueue_map(
         return queue.submit(submission, |_| Ok(()));
     }
     let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
-    if !purpose.fetches() || !buffer.takes_bytes(is_writable) {
+    // Looked at with the first map, whatever it is for: later ones may find bytes that the application is writing.
+    let takes_bytes = buffer.takes_bytes(is_writable);
+    if !purpose.fetches() || !takes_bytes {
         let hold = smallvec![buffer.clone()];
         return nothing(queue, command, wait, hold, keep, wants_event);
     }

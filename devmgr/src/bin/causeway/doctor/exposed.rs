@@ -13,8 +13,7 @@ const NODES: &str = "device manager's nodes";
 
 const CURE_OF_MANAGER: &str = "on its machine, set up [tls] and authenticate = true in manager.toml (causeway certs makes the \
                                certificates), and start it without --insecure";
-const CURE_OF_NODES: &str =
-    "on the node, set up [tls] in daemon.toml (causeway certs node NAME), and start causewayd without --insecure";
+const CURE_OF_NODES: &str = "on the node, set up [tls] in daemon.toml (causeway certs node NAME), and start causewayd without --insecure";
 
 /// `nodes`: as far as this user is shown them.
 pub(super) fn exposed(told: &KindList, nodes: Option<&[NodeInfo]>) -> Vec<Finding> {
@@ -23,15 +22,25 @@ pub(super) fn exposed(told: &KindList, nodes: Option<&[NodeInfo]>) -> Vec<Findin
         Finding::note(MANAGER, found, CURE_OF_MANAGER)
     });
     let node = |who: &str| {
-        let found = format!("INSECURE: everyone who can reach {who}, and read what crosses the network");
+        let found =
+            format!("INSECURE: everyone who can reach {who}, and read what crosses the network");
         Finding::note(NODES, found, CURE_OF_NODES)
     };
     let of_nodes = match (nodes, told.insecure_nodes) {
         (Some(nodes), _) => {
-            let names = NodeNames::of(nodes.iter().map(|of| (json::id(&of.node_uuid), of.name.as_str())));
+            let names = NodeNames::of(
+                nodes
+                    .iter()
+                    .map(|of| (json::id(&of.node_uuid), of.name.as_str())),
+            );
             let open = nodes.iter().filter(|of| of.insecure);
-            open.map(|of| node(&format!("node {} can use it", names.label(&json::id(&of.node_uuid), &of.name))))
-                .collect()
+            open.map(|of| {
+                node(&format!(
+                    "node {} can use it",
+                    names.label(&json::id(&of.node_uuid), &of.name)
+                ))
+            })
+            .collect()
         }
         (None, 0) => Vec::new(),
         (None, 1) => vec![node("one of them can use that")],
@@ -81,7 +90,10 @@ mod tests {
         ] {
             let says = finding.found.contains("INSECURE") && finding.found.contains(word);
             let helps = finding.cure.as_deref().is_some_and(|of| of.contains(cure));
-            assert!(says && helps && finding.verdict == Verdict::Note, "{finding:?}");
+            assert!(
+                says && helps && finding.verdict == Verdict::Note,
+                "{finding:?}"
+            );
         }
     }
 
@@ -89,7 +101,10 @@ mod tests {
     fn others_are_told_how_many_there_are() {
         for (count, word) in [(1, "one of them"), (2, "2 of them")] {
             let found = exposed(&told(false, count), None);
-            assert!(found.len() == 1 && found[0].found.contains(word), "{found:?}");
+            assert!(
+                found.len() == 1 && found[0].found.contains(word),
+                "{found:?}"
+            );
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use causeway::config::{Address, Settings, Wish};
 use causeway_proto::manager::{
-    DeviceKind, GetManagerRequest, KindList, LeaseInfo, LeaseState, ListKindsRequest, ListLeasesRequest, ListNodesRequest,
-    ManagerInfo, NodeInfo,
+    DeviceKind, GetManagerRequest, KindList, LeaseInfo, LeaseState, ListKindsRequest,
+    ListLeasesRequest, ListNodesRequest, ManagerInfo, NodeInfo,
 };
 
 use super::{Finding, exposed, reach};
@@ -132,7 +132,10 @@ fn who(info: &ManagerInfo) -> Finding {
     if !info.authenticates {
         return Finding::note(
             CHECK,
-            format!("it believes every name: you are {}, and may administrate", info.user),
+            format!(
+                "it believes every name: you are {}, and may administrate",
+                info.user
+            ),
             "authenticate = true in manager.toml, if others can reach it",
         );
     }
@@ -178,10 +181,18 @@ fn nodes(nodes: &[NodeInfo]) -> Vec<Finding> {
             found,
             "after a restart of the manager they are soon back; else see on each whether causewayd runs and reaches the manager",
         ),
-        0 => Finding::problem(CHECK, found, "on each node: causewayd --manager HOST[:PORT]"),
+        0 => Finding::problem(
+            CHECK,
+            found,
+            "on each node: causewayd --manager HOST[:PORT]",
+        ),
         _ => Finding::ok(CHECK, found),
     };
-    let names = NodeNames::of(nodes.iter().map(|node| (json::id(&node.node_uuid), node.name.as_str())));
+    let names = NodeNames::of(
+        nodes
+            .iter()
+            .map(|node| (json::id(&node.node_uuid), node.name.as_str())),
+    );
     let look_at = |node: &NodeInfo| {
         // By its id where another has the same name: it is the one that the verb takes.
         let id = json::id(&node.node_uuid);
@@ -201,7 +212,11 @@ fn nodes(nodes: &[NodeInfo]) -> Vec<Finding> {
             _ if node.draining => ("is being drained", format!("causeway nodes resume {name}")),
             _ => return None,
         };
-        Some(Finding::note(CHECK, format!("node {} {what}", names.label(&id, &node.name)), cure))
+        Some(Finding::note(
+            CHECK,
+            format!("node {} {what}", names.label(&id, &node.name)),
+            cure,
+        ))
     };
     let alike = names.shared().map(|(name, count)| {
         let cure = "one that was set up anew is a new node: causeway nodes remove ID forgets the earlier one; else give each a \
@@ -244,7 +259,10 @@ fn leases(leases: &[LeaseInfo], user: &str, settings: &Settings) -> Vec<Finding>
         let id = json::id(&of.lease_id);
         Finding::note(
             LEASES,
-            format!("{id} of {} has lost its program, and is kept for a while", of.user),
+            format!(
+                "{id} of {} has lost its program, and is kept for a while",
+                of.user
+            ),
             format!(
                 "causeway release {}{id} gives it back at once",
                 if of.user == user { "" } else { "--revoke " }
@@ -257,7 +275,10 @@ fn leases(leases: &[LeaseInfo], user: &str, settings: &Settings) -> Vec<Finding>
     {
         findings.push(Finding::problem(
             LEASES,
-            format!("CAUSEWAY_LEASE names {}, which is over or not yours", json::id(wanted)),
+            format!(
+                "CAUSEWAY_LEASE names {}, which is over or not yours",
+                json::id(wanted)
+            ),
             "unset CAUSEWAY_LEASE, or run the program by `causeway run`",
         ));
     }
@@ -334,10 +355,20 @@ mod tests {
 
     #[test]
     fn of_nodes_with_one_name_each_is_told_by_its_id() {
-        let found = nodes(&[node(0xab, "a", true), node(0xcd, "a", false), node(3, "b", false)]);
+        let found = nodes(&[
+            node(0xab, "a", true),
+            node(0xcd, "a", false),
+            node(3, "b", false),
+        ]);
         let cure = |at: usize| found[at].cure.as_deref().unwrap_or_default();
-        assert!(found[1].found.contains("node a cdcdcdcd is lost"), "{found:?}");
-        assert!(cure(1).ends_with(&format!("remove {}", "cd".repeat(16))), "{found:?}");
+        assert!(
+            found[1].found.contains("node a cdcdcdcd is lost"),
+            "{found:?}"
+        );
+        assert!(
+            cure(1).ends_with(&format!("remove {}", "cd".repeat(16))),
+            "{found:?}"
+        );
         assert!(cure(2).ends_with("remove b"), "{found:?}");
         assert!(found[3].found.contains("2 nodes are called a"), "{found:?}");
     }
@@ -351,11 +382,22 @@ mod tests {
         };
         for (kinds, verdict, said) in [
             (&[][..], Verdict::Problem, "no device"),
-            (&[kind(2, 0), kind(1, 0)], Verdict::Note, "3 devices to give out, 0"),
-            (&[kind(2, 0), kind(1, 1)], Verdict::Ok, "3 devices to give out, 1"),
+            (
+                &[kind(2, 0), kind(1, 0)],
+                Verdict::Note,
+                "3 devices to give out, 0",
+            ),
+            (
+                &[kind(2, 0), kind(1, 1)],
+                Verdict::Ok,
+                "3 devices to give out, 1",
+            ),
         ] {
             let finding = devices(kinds);
-            assert!(finding.verdict == verdict && finding.found.contains(said), "{finding:?}");
+            assert!(
+                finding.verdict == verdict && finding.found.contains(said),
+                "{finding:?}"
+            );
         }
     }
 }

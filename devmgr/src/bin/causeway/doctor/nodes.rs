@@ -61,8 +61,13 @@ fn cure(problem: &str, address: &str) -> String {
 /// What a node says of itself, and what to do about it.
 fn cure_of_remark(remark: &str) -> (&'static str, &'static str) {
     match remark {
-        _ if remark.starts_with("INSECURE") => ("node's TLS", "on the node, set up [tls] and [auth] in daemon.toml"),
-        _ if remark.starts_with("STOPPING") => ("node", "start causewayd there again once it has ended"),
+        _ if remark.starts_with("INSECURE") => (
+            "node's TLS",
+            "on the node, set up [tls] and [auth] in daemon.toml",
+        ),
+        _ if remark.starts_with("STOPPING") => {
+            ("node", "start causewayd there again once it has ended")
+        }
         _ => (
             "node's sandbox",
             "SECURITY.md says what that means; on the node, see [sandbox] in daemon.toml",
@@ -132,8 +137,14 @@ mod tests {
     #[test]
     fn what_to_do_is_about_what_is_wrong() {
         for (problem, word) in [
-            ("n:1 refused the session: the token has expired", "[auth] tokens"),
-            ("n:1 does not speak as a Causeway node should: TLS: received fatal alert: HandshakeFailure", "speak TLS"),
+            (
+                "n:1 refused the session: the token has expired",
+                "[auth] tokens",
+            ),
+            (
+                "n:1 does not speak as a Causeway node should: TLS: received fatal alert: HandshakeFailure",
+                "speak TLS",
+            ),
             ("n:1 cannot be reached: connection refused", "firewall"),
             ("x.pem: cannot be read; n:1 was not tried", "right file"),
         ] {

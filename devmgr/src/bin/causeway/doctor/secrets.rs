@@ -61,7 +61,8 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         let is_readable = unreadable.is_none();
         findings.extend(unreadable);
         if is_readable && let Err(error) = Token::from_file(path) {
-            let cure = "causeway tokens create --out FILE makes one, once an administrator lets you";
+            let cure =
+                "causeway tokens create --out FILE makes one, once an administrator lets you";
             findings.push(Finding::problem(CHECK, error.to_string(), cure));
         }
     }
@@ -113,7 +114,9 @@ fn ending(path: &Path, of: Of) -> Option<Finding> {
     let found = |what, at| format!("{}: {what} {}", path.display(), moment(at));
     let cure = match of {
         Of::Owner => RENEW,
-        Of::Authorities => "whoever keeps the CA makes a new one (causeway certs ca DIR), and new certificates by it",
+        Of::Authorities => {
+            "whoever keeps the CA makes a new one (causeway certs ca DIR), and new certificates by it"
+        }
     };
     match validity::of_file(path, of)? {
         Validity::Until(_) => None,
@@ -125,8 +128,8 @@ fn ending(path: &Path, of: Of) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway::config::{Address, ServerSettings};
     use crate::doctor::Verdict;
+    use causeway::config::{Address, ServerSettings};
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 

@@ -10,7 +10,14 @@ pub(super) struct Section {
 pub(super) fn of(page: &str) -> Vec<&'static Section> {
     match page {
         "causeway" => vec![&ENVIRONMENT, &FILES, &STATUS, &SEE_ALSO],
-        "causeway-run" => vec![&REQUESTS, &ENVIRONMENT, &FILES, &STATUS_OF_RUN, &EXAMPLES_OF_RUN, &SEE_ALSO],
+        "causeway-run" => vec![
+            &REQUESTS,
+            &ENVIRONMENT,
+            &FILES,
+            &STATUS_OF_RUN,
+            &EXAMPLES_OF_RUN,
+            &SEE_ALSO,
+        ],
         "causeway-request" => vec![&REQUESTS, &STATUS, &SEE_ALSO],
         "causeway-devmgr" => vec![&FILES_OF_MANAGER, &SEE_ALSO],
         _ => vec![&STATUS, &SEE_ALSO],
@@ -55,28 +62,61 @@ const REQUESTS: Section = Section {
             "two devices, each with both properties. A property is a name of clGetDeviceInfo without its CL_DEVICE_; it is compared by \
              =, !=, >=, <= or contains. Sizes may end in KiB, MiB, GiB, TiB.",
         ),
-        ("1, TYPE=GPU; 4, TYPE=CPU", "one of the first kind and four of the second"),
-        ("2; same-node", "on one node; with spread, on as many nodes as there are devices"),
+        (
+            "1, TYPE=GPU; 4, TYPE=CPU",
+            "one of the first kind and four of the second",
+        ),
+        (
+            "2; same-node",
+            "on one node; with spread, on as many nodes as there are devices",
+        ),
     ],
 };
 
 const ENVIRONMENT: Section = Section {
     title: "ENVIRONMENT",
     entries: &[
-        ("CAUSEWAY_SERVERS", "nodes whose devices are shown: host[:port], with commas between them"),
+        (
+            "CAUSEWAY_SERVERS",
+            "nodes whose devices are shown: host[:port], with commas between them",
+        ),
         ("CAUSEWAY_MANAGER", "the device manager: host[:port]"),
-        ("CAUSEWAY_REQUEST", "what is asked of it, when a program looks for devices"),
-        ("CAUSEWAY_REQUEST_FILE", "the same as the XML file of the dOpenCL paper"),
-        ("CAUSEWAY_LEASE", "a lease that is held already; causeway run sets it"),
-        ("CAUSEWAY_PRIORITY, CAUSEWAY_TIME_LIMIT", "on which terms: low, normal or high; 90s, 30min, 2h, …"),
-        ("CAUSEWAY_CA", "who signs the certificates of nodes and manager; with it, TLS is spoken"),
+        (
+            "CAUSEWAY_REQUEST",
+            "what is asked of it, when a program looks for devices",
+        ),
+        (
+            "CAUSEWAY_REQUEST_FILE",
+            "the same as the XML file of the dOpenCL paper",
+        ),
+        (
+            "CAUSEWAY_LEASE",
+            "a lease that is held already; causeway run sets it",
+        ),
+        (
+            "CAUSEWAY_PRIORITY, CAUSEWAY_TIME_LIMIT",
+            "on which terms: low, normal or high; 90s, 30min, 2h, …",
+        ),
+        (
+            "CAUSEWAY_CA",
+            "who signs the certificates of nodes and manager; with it, TLS is spoken",
+        ),
         (
             "CAUSEWAY_TOKEN_FILE, CAUSEWAY_CERTIFICATE, CAUSEWAY_KEY",
             "who the user is: a file with a token, or a certificate and its key; nobody else may be able to read token and key",
         ),
-        ("CAUSEWAY_CONFIG", "a servers.toml, or the directory in which it is"),
-        ("CAUSEWAY_LOG", "what the library says on standard error: debug, info, or causeway::lease=debug and the like"),
-        ("CAUSEWAY_COMPRESSION, CAUSEWAY_SHARED_MEMORY", "0 does without them"),
+        (
+            "CAUSEWAY_CONFIG",
+            "a servers.toml, or the directory in which it is",
+        ),
+        (
+            "CAUSEWAY_LOG",
+            "what the library says on standard error: debug, info, or causeway::lease=debug and the like",
+        ),
+        (
+            "CAUSEWAY_COMPRESSION, CAUSEWAY_SHARED_MEMORY",
+            "0 does without them",
+        ),
     ],
 };
 
@@ -88,14 +128,20 @@ const FILES: Section = Section {
             "nodes, manager, requests and files of TLS, for all programs; the first that is there counts. The environment wins over it, \
              options win over both.",
         ),
-        ("/etc/OpenCL/vendors/causeway.icd", "tells OpenCL's loaders where the library is"),
+        (
+            "/etc/OpenCL/vendors/causeway.icd",
+            "tells OpenCL's loaders where the library is",
+        ),
     ],
 };
 
 const FILES_OF_MANAGER: Section = Section {
     title: "FILES",
     entries: &[
-        ("/etc/causeway/manager.toml", "settings; the file that comes with it names them all"),
+        (
+            "/etc/causeway/manager.toml",
+            "settings; the file that comes with it names them all",
+        ),
         (
             "STORE.admin-token",
             "the token of the first administrator, written at a start with --authenticate when there is none",
@@ -115,7 +161,10 @@ const STATUS: Section = Section {
 const STATUS_OF_RUN: Section = Section {
     title: "EXIT STATUS",
     entries: &[
-        ("", "The program's own; where a signal ended it, the same signal. Of the tool itself:"),
+        (
+            "",
+            "The program's own; where a signal ended it, the same signal. Of the tool itself:",
+        ),
         ("125", "it has failed, or the devices were refused"),
         ("126", "the program cannot be started"),
         ("127", "there is no such program"),
@@ -126,8 +175,14 @@ const STATUS_OF_RUN: Section = Section {
 const EXAMPLES_OF_RUN: Section = Section {
     title: "EXAMPLES",
     entries: &[
-        ("causeway run -- clinfo -l", "the configured nodes' devices, or without any this machine's own through Causeway"),
-        ("causeway run --servers gpu1,gpu2 -- ./program", "the devices of two nodes"),
+        (
+            "causeway run -- clinfo -l",
+            "the configured nodes' devices, or without any this machine's own through Causeway",
+        ),
+        (
+            "causeway run --servers gpu1,gpu2 -- ./program",
+            "the devices of two nodes",
+        ),
         (
             "causeway run --wait --request '2, TYPE=GPU' --time-limit 2h -- ./program",
             "two GPUs of the device manager, waited for in its queue, for two hours at most",
@@ -141,7 +196,10 @@ const EXAMPLES_OF_RUN: Section = Section {
 
 const SEE_ALSO: Section = Section {
     title: "SEE ALSO",
-    entries: &[("", "causeway(1), causeway-run(1), causeway-doctor(1), causeway-devmgr(1), clinfo(1)")],
+    entries: &[(
+        "",
+        "causeway(1), causeway-run(1), causeway-doctor(1), causeway-devmgr(1), clinfo(1)",
+    )],
 };
 
 #[cfg(test)]

@@ -138,9 +138,10 @@ impl<const N: usize> Columns<N> {
 fn headline(view: &View) -> String {
     let nodes = &view.snapshot.nodes;
     let connected = nodes.iter().filter(|node| node.connected).count();
-    let (leased, units) = nodes.iter().map(units).fold((0, 0), |all, of| {
-        (all.0 + of.0, all.1 + of.1)
-    });
+    let (leased, units) = nodes
+        .iter()
+        .map(units)
+        .fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
     let Rate {
         bytes_per_second,
         commands_per_second,
@@ -269,7 +270,11 @@ fn leases(view: &View) -> Columns<9> {
     let row = |info: &LeaseInfo| {
         let lease = Lease::from(info.clone());
         let units = lease.nodes.iter().map(|of| of.units.len()).sum::<usize>();
-        let nodes: Vec<String> = lease.nodes.iter().map(|of| names.label(&of.node, &of.name)).collect();
+        let nodes: Vec<String> = lease
+            .nodes
+            .iter()
+            .map(|of| names.label(&of.node, &of.name))
+            .collect();
         let program = lease.client.as_ref().map_or("", |of| of.program.as_str());
         let [bytes, commands] = rates(view.lease_rate(&info.lease_id));
         [
@@ -286,7 +291,17 @@ fn leases(view: &View) -> Columns<9> {
     };
     Columns {
         title: "Leases".to_owned(),
-        headings: ["LEASE", "USER", "STATE", "UNITS", "NODES", "AGE", "BYTES", "COMMANDS/S", "PROGRAM"],
+        headings: [
+            "LEASE",
+            "USER",
+            "STATE",
+            "UNITS",
+            "NODES",
+            "AGE",
+            "BYTES",
+            "COMMANDS/S",
+            "PROGRAM",
+        ],
         widths: [
             Constraint::Length(8),
             Constraint::Fill(1),
@@ -328,9 +343,7 @@ fn queue(view: &View) -> Columns<4> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::manager::{
-        DeviceInfo, LeaseState, NodeShare, QueueList, Snapshot, Unit,
-    };
+    use causeway_proto::manager::{DeviceInfo, LeaseState, NodeShare, QueueList, Snapshot, Unit};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -402,7 +415,8 @@ mod tests {
         let drawn = terminal.draw(|frame| draw(frame, view, Duration::from_secs(5)));
         let buffer = drawn.unwrap().buffer;
         let cells = buffer.content().chunks(usize::from(columns).max(1));
-        let line = |cells: &[ratatui::buffer::Cell]| cells.iter().map(|cell| cell.symbol()).collect();
+        let line =
+            |cells: &[ratatui::buffer::Cell]| cells.iter().map(|cell| cell.symbol()).collect();
         cells.map(line).collect()
     }
 
@@ -415,15 +429,34 @@ mod tests {
     #[test]
     fn everything_is_on_a_screen_that_is_large_enough() {
         let screen = screen(&view(), 120, 30);
-        let head = ["manager:7078", "nodes 2/3", "leased 6/12", "waiting 1", "2.0 GiB/s"];
+        let head = [
+            "manager:7078",
+            "nodes 2/3",
+            "leased 6/12",
+            "waiting 1",
+            "2.0 GiB/s",
+        ];
         assert_line(&screen[..1], &head);
-        assert_line(&screen, &["node1", "connected", "2/4", "1.0 GiB/s", "1.1 M"]);
-        assert_line(&screen, &["node2", "draining"]);
-        assert_line(&screen, &["node3", "lost", "-"]);
-        assert_line(&screen, &["node1", "0.1", "GPU", "1/2", "141.0 GiB", "H200"]);
         assert_line(
             &screen,
-            &["abababab", "active", "node1", "1 min 1 s", "1.0 GiB/s", "2.1 M"],
+            &["node1", "connected", "2/4", "1.0 GiB/s", "1.1 M"],
+        );
+        assert_line(&screen, &["node2", "draining"]);
+        assert_line(&screen, &["node3", "lost", "-"]);
+        assert_line(
+            &screen,
+            &["node1", "0.1", "GPU", "1/2", "141.0 GiB", "H200"],
+        );
+        assert_line(
+            &screen,
+            &[
+                "abababab",
+                "active",
+                "node1",
+                "1 min 1 s",
+                "1.0 GiB/s",
+                "2.1 M",
+            ],
         );
         assert_line(&screen, &["bob", "2, TYPE=GPU"]);
         assert_line(&screen[29..], &["q quits"]);

@@ -97,7 +97,9 @@ impl Watch {
         let next = tokio::time::timeout(self.interval + SILENCE, self.stream.message());
         match next.await {
             Ok(Ok(Some(snapshot))) => Ok(snapshot),
-            Ok(Ok(None)) => Err(Failure::new("the device manager has ended the conversation")),
+            Ok(Ok(None)) => Err(Failure::new(
+                "the device manager has ended the conversation",
+            )),
             Ok(Err(status)) => Err(self.manager.failure(&status)),
             Err(_) => Err(Failure::new("the device manager says nothing")),
         }

@@ -33,11 +33,7 @@ pub(super) struct Rates(HashMap<Vec<u8>, VecDeque<(Duration, Totals)>>);
 impl Rates {
     /// What all have moved until a time, which is later than that of the last call; who is not among them is
     /// forgotten.
-    pub(super) fn take<'a>(
-        &mut self,
-        at: Duration,
-        all: impl Iterator<Item = (&'a [u8], Totals)>,
-    ) {
+    pub(super) fn take<'a>(&mut self, at: Duration, all: impl Iterator<Item = (&'a [u8], Totals)>) {
         let mut before = std::mem::take(&mut self.0);
         for (who, totals) in all {
             let mut samples = before.remove(who).unwrap_or_default();
@@ -74,7 +70,9 @@ mod tests {
     use super::*;
 
     fn take(rates: &mut Rates, second: u64, all: &[(&[u8], u64, u64)]) {
-        let all = all.iter().map(|&(who, bytes, commands)| (who, Totals { bytes, commands }));
+        let all = all
+            .iter()
+            .map(|&(who, bytes, commands)| (who, Totals { bytes, commands }));
         rates.take(Duration::from_secs(second), all);
     }
 
@@ -89,7 +87,10 @@ mod tests {
         assert_eq!(rates.of(b"a"), None);
         take(&mut rates, 2, &[(b"a", 3000, 10)]);
         let rate = rates.of(b"a").unwrap();
-        assert_eq!((rate.bytes_per_second, rate.commands_per_second), (1000.0, 5.0));
+        assert_eq!(
+            (rate.bytes_per_second, rate.commands_per_second),
+            (1000.0, 5.0)
+        );
         // Nothing more is moved: the rate falls, and is nothing when the window has passed.
         take(&mut rates, 4, &[(b"a", 3000, 10)]);
         assert_eq!(bytes(&rates, b"a"), Some(500.0));
@@ -104,9 +105,15 @@ mod tests {
         let mut rates = Rates::default();
         take(&mut rates, 0, &[(b"a", 5000, 9), (b"b", 0, 0)]);
         take(&mut rates, 1, &[(b"a", 10, 9), (b"b", 50, 0)]);
-        assert_eq!((bytes(&rates, b"a"), bytes(&rates, b"b")), (None, Some(50.0)));
+        assert_eq!(
+            (bytes(&rates, b"a"), bytes(&rates, b"b")),
+            (None, Some(50.0))
+        );
         take(&mut rates, 2, &[(b"a", 30, 9)]);
-        assert_eq!((bytes(&rates, b"a"), bytes(&rates, b"b")), (Some(20.0), None));
+        assert_eq!(
+            (bytes(&rates, b"a"), bytes(&rates, b"b")),
+            (Some(20.0), None)
+        );
         take(&mut rates, 3, &[]);
         take(&mut rates, 4, &[(b"a", 90, 9)]);
         assert_eq!(rates.of(b"a"), None);

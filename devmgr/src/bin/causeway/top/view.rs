@@ -208,7 +208,10 @@ mod tests {
         assert_eq!(view.link, lost);
         assert_eq!(view.rows(Pane::Devices), 6);
         view.take(at(4), snapshot(1));
-        assert_eq!((view.link.clone(), view.rows(Pane::Nodes)), (Link::Heard, 1));
+        assert_eq!(
+            (view.link.clone(), view.rows(Pane::Nodes)),
+            (Link::Heard, 1)
+        );
     }
 
     #[test]
