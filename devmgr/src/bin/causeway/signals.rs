@@ -3,7 +3,7 @@
 //! Ctrl-C reaches the program by itself, as one of the terminal's foreground group: what the kernel sends is not passed
 //! on. What a process sends is: it may have meant the tool alone, and a program that gets a signal twice ends once. So is
 //! every hangup: the terminal tells it to the leader of its session alone, which the tool is in `xterm -e causeway run`.
-//! What was ignored when the tool was started (`nohup`, `&` of a script) stays so, for the program as well.
+//! A hangup that was ignored when the tool was started (`nohup`) stays so, for the program as well.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
@@ -54,9 +54,10 @@ impl Came {
 /// What the system says.
 pub(crate) fn listen() -> std::io::Result<mpsc::UnboundedReceiver<Came>> {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |text| ignored(&text));
+    let hears_hangups = ignored >> (SIGHUP - 1) & 1 == 0;
     let heard = ENDING
         .iter()
-        .filter(|signal| ignored >> (*signal - 1) & 1 == 0);
+        .filter(|signal| **signal != SIGHUP || hears_hangups);
     let mut signals = SignalsInfo::<WithOrigin>::new(heard)?;
     let (tell, told) = mpsc::unbounded_channel();
     std::thread::Builder::new()

@@ -115,7 +115,7 @@ async fn a_signal_ends_the_giving_back_to_a_manager_that_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_ignored_at_the_start_stays_so() {
+async fn a_hangup_that_was_ignored_at_the_start_stays_so() {
     let (manager, _node, mut ann) = with_a_device("").await;
     let tool = runner(&manager, "ann");
     let script = "echo in; read line; exit 4";
