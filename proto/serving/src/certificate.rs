@@ -49,23 +49,10 @@ fn outlook(ends: SystemTime, now: SystemTime) -> Outlook {
     }
 }
 
-/// The day, in UTC, as `2026-11-22`. Counted by eras of 400 years.
+/// The day, in UTC, as `2026-11-22`; a certificate's last year is 9999, which the form has.
 fn date(at: SystemTime) -> String {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH);
-    // Days since 0000-03-01, after which a leap day ends a year.
-    let days = since.unwrap_or_default().as_secs() / DAY.as_secs() + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    let moment = humantime::format_rfc3339_seconds(at).to_string();
+    moment.split('T').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
