@@ -40,8 +40,8 @@ const PUT_ASIDE: &[(&str, &str)] = &[
         "travels with the launch, only what has changed; the launch shows the values it ran with",
     ),
     (
-        "kernels of clCreateKernelsInProgram on the node",
-        "signatures and sizes of arguments are found out on scratch kernels after a build",
+        "kernels that are asked for their names on the node",
+        "the worker finds signatures and sizes of arguments on scratch kernels after a build",
     ),
     (
         "clCreateUserEvent, clSetUserEventStatus, user events in wait lists",

@@ -83,7 +83,6 @@ functions! {
     clGetProgramInfo: clGetProgramInfo_t,
     clGetProgramBuildInfo: clGetProgramBuildInfo_t,
     clCreateKernel: clCreateKernel_t,
-    clCreateKernelsInProgram: clCreateKernelsInProgram_t,
     clReleaseKernel: clReleaseKernel_t,
     clSetKernelArg: clSetKernelArg_t,
     clSetKernelArgSVMPointer: clSetKernelArgSVMPointer_t,

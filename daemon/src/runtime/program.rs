@@ -10,7 +10,7 @@ use causeway_proto::status::Status;
 use opencl_sys::{
     CL_PROGRAM_BINARIES, CL_PROGRAM_BINARY_SIZES, CL_PROGRAM_BINARY_TYPE,
     CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE, CL_PROGRAM_BUILD_LOG, CL_PROGRAM_BUILD_STATUS,
-    CL_PROGRAM_DEVICES, cl_device_id, cl_program,
+    CL_PROGRAM_DEVICES, CL_PROGRAM_KERNEL_NAMES, cl_device_id, cl_program,
 };
 
 use super::context::Context;
@@ -383,40 +383,18 @@ impl Program {
         Ok(unsafe { Kernel::adopt(raw, self.is_askable()) })
     }
 
-    /// `clCreateKernelsInProgram`.
+    /// Every kernel of the program that the driver makes under a name that it lists. A kernel that differs
+    /// between the program's devices is left out, as `clCreateKernelsInProgram` leaves it out.
+    ///
+    /// `clCreateKernelsInProgram` would be one call, but NVIDIA's driver 580 writes past a buffer in it
+    /// when a name is much longer than 256 characters.
     ///
     /// # Errors
     /// What the driver says.
     pub fn kernels(&self) -> Result<Vec<Kernel>, Status> {
-        let mut count = 0;
-        // SAFETY: a null list of 0 entries asks for the count alone.
-        check(unsafe {
-            cl!(clCreateKernelsInProgram(
-                self.raw,
-                0,
-                null_mut(),
-                &raw mut count
-            ))
-        })?;
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let mut raw = vec![null_mut(); count as usize];
-        // SAFETY: the list has room for `count` entries.
-        check(unsafe {
-            cl!(clCreateKernelsInProgram(
-                self.raw,
-                count,
-                raw.as_mut_ptr(),
-                null_mut()
-            ))
-        })?;
-        let askable = self.is_askable();
-        // SAFETY: the driver just gave them.
-        Ok(raw
-            .into_iter()
-            .map(|raw| unsafe { Kernel::adopt(raw, askable) })
-            .collect())
+        let names = info::text(self.info(CL_PROGRAM_KERNEL_NAMES)?);
+        let names = names.split(';').filter(|name| !name.is_empty());
+        Ok(names.filter_map(|name| self.kernel(name).ok()).collect())
     }
 
     fn release(&self) -> Result<(), Status> {

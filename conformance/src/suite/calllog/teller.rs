@@ -113,6 +113,10 @@ impl Teller {
                 "clReleaseEvent",
             ]
             .contains(&name);
+        if name == "clGetKernelInfo" && self.place == Place::Node {
+            // The worker asks scratch kernels alone: the application's kernels are not asked on the node.
+            self.kernels.remove(call.argument("kernel"));
+        }
         if aside {
             return;
         }
