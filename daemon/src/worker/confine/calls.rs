@@ -340,7 +340,10 @@ fn rules(own: u32, datagrams: bool) -> Result<Rules, BackendError> {
     }
     for flag in CLONE {
         let flag = u64::from(flag as u32);
-        add(libc::SYS_clone, &[is(0, SeccompCmpOp::MaskedEq(flag), flag)?])?;
+        add(
+            libc::SYS_clone,
+            &[is(0, SeccompCmpOp::MaskedEq(flag), flag)?],
+        )?;
     }
     for (call, flags) in SENDING {
         let flag = libc::MSG_FASTOPEN as u64;

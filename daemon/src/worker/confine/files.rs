@@ -65,7 +65,9 @@ const INSTALLED: [&str; 22] = [
 ];
 
 /// Folders of vendors, by the beginnings of their names, below `/opt` and `/usr/local`.
-const VENDORS: [&str; 7] = ["amdgpu", "AMDAPP", "cuda", "intel", "nvidia", "pocl", "rocm"];
+const VENDORS: [&str; 7] = [
+    "amdgpu", "AMDAPP", "cuda", "intel", "nvidia", "pocl", "rocm",
+];
 
 /// Places of their own that systems have for drivers, and what tells where names of hosts are looked up.
 const SYSTEM: [&str; 5] = [
@@ -281,7 +283,10 @@ fn readable(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
 /// What is there whoever the drivers are.
 fn installed() -> Vec<PathBuf> {
     let named = |folder: &str, names: &[&str]| -> Vec<PathBuf> {
-        names.iter().map(|name| Path::new(folder).join(name)).collect()
+        names
+            .iter()
+            .map(|name| Path::new(folder).join(name))
+            .collect()
     };
     let mut paths = named("/", &SYSTEM);
     paths.extend(PREFIXES.into_iter().map(Path::new).flat_map(below));
@@ -341,7 +346,10 @@ fn surroundings(library: &Path, home: Option<&Path>) -> PathBuf {
 /// What drivers write besides their caches.
 fn writable() -> Vec<PathBuf> {
     let plain = PLAIN_DEVICES.iter().map(PathBuf::from);
-    beginning("/dev", &DEVICES).into_iter().chain(plain).collect()
+    beginning("/dev", &DEVICES)
+        .into_iter()
+        .chain(plain)
+        .collect()
 }
 
 /// Where drivers that may be there keep what they have compiled. Mind that whoever may write there can have
