@@ -132,7 +132,7 @@ const PROC: [&str; 27] = [
 ];
 
 /// What the kernel tells of processors, memory and devices, below `/sys`.
-const SYS: [&str; 18] = [
+const SYS: [&str; 19] = [
     "bus/dax",
     "bus/pci",
     "bus/platform",
@@ -148,12 +148,13 @@ const SYS: [&str; 18] = [
     "devices/virtual/kfd",
     "devices/virtual/misc",
     "devices/virtual/nvidia",
+    "firmware/devicetree",
     "fs/cgroup",
     "kernel/mm",
     "module",
 ];
-/// Buses with their devices, below `/sys/devices`.
-const BUSES: [&str; 1] = ["pci"];
+/// Buses and graphics processors, by the beginnings of their names, below `/sys/devices`.
+const BUSES: [&str; 2] = ["gpu", "pci"];
 
 /// Device files by the beginnings of their names: NVIDIA (also Jetson), AMD, Intel and Mesa, WSL, Arm,
 /// Qualcomm, Imagination, accelerators; memory that several of them share. `/dev/shm` is not among them: files
@@ -266,7 +267,8 @@ fn readable(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
             paths.extend(std::fs::canonicalize(file).ok());
             let library = driver_files::library(file);
             for library in library.iter().flat_map(|path| with_target(path)) {
-                paths.extend(prefix(&library).into_iter().flat_map(below));
+                let prefix = prefix(&library).filter(|&prefix| home.as_deref() != Some(prefix));
+                paths.extend(prefix.into_iter().flat_map(below));
                 paths.push(surroundings(&library, home.as_deref()));
             }
         }
