@@ -81,6 +81,14 @@ impl Daemon {
         daemon
     }
 
+    /// A daemon of the same program over the same drivers that reads this configuration file.
+    pub(crate) fn configured(&self, file: &Path, logs: PathBuf) -> Self {
+        let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
+        daemon.variables = self.variables.clone();
+        daemon.arguments = vec!["--config".to_owned(), file.display().to_string()];
+        daemon
+    }
+
     /// A daemon like this for another node of the run, of one device.
     pub(crate) fn another(&self, number: usize) -> Self {
         let logs = self.logs.join(format!("node-{number}"));

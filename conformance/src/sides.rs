@@ -288,6 +288,34 @@ impl Sides {
         )))
     }
 
+    /// The same sides with one daemon that reads this configuration file, and no device manager: `None` where the daemon
+    /// is not ours. To be dropped before these.
+    pub(crate) fn configured(&self, file: &Path) -> Result<Option<Self>, SetupError> {
+        let Target::Own {
+            daemons, vendors, ..
+        } = &self.causeway
+        else {
+            return Ok(None);
+        };
+        let scratch = fresh_scratch()?;
+        let logs = scratch.path().join("logs");
+        let causeway = Target::Own {
+            daemons: daemons
+                .first()
+                .map(|daemon| daemon.configured(file, logs))
+                .into_iter()
+                .collect(),
+            vendors: vendors.clone(),
+            cluster: None,
+        };
+        Ok(Some(self.with(
+            self.native_vendors.clone(),
+            causeway,
+            scratch,
+            1,
+        )))
+    }
+
     /// Runs the program on one side.
     pub(crate) fn run(&self, side: Side, launch: &Launch) -> Result<Finished, SetupError> {
         let directory = launch.directory.as_deref().unwrap_or(self.scratch.path());

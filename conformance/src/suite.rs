@@ -11,6 +11,7 @@ mod faults;
 mod graphs;
 mod mandelbrot;
 mod pyopencl;
+mod sandbox;
 mod threads;
 
 use crate::SetupError;
@@ -93,6 +94,14 @@ pub(crate) const ALL: &[Suite] = &[
         modes: &[],
         everyday: &[],
         cases: coherence::cases,
+    },
+    Suite {
+        name: "sandbox",
+        about: "system calls from inside of a session's process: what each of 300 gives, what it changes",
+        alone: true,
+        modes: &[],
+        everyday: &[],
+        cases: sandbox::cases,
     },
     Suite {
         name: "faults",

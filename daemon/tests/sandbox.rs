@@ -288,6 +288,37 @@ fn so_it_is_where_each_worker_is_somebody() {
     assert_eq!(users.len(), 2);
 }
 
+/// A compiler shows the lines of a file that does not compile. The search for directives that name files may miss one;
+/// the compiler cannot read the file then.
+#[test]
+fn a_compiler_cannot_read_the_nodes_files() {
+    let place = Place::new();
+    std::fs::write(place.path("text"), "a secret\n").unwrap();
+    let daemon = place.daemon(causewayd(), "");
+    let mut session = daemon.session();
+    let context = session.context();
+    let own = place.path("text");
+    let own = own.to_str().unwrap();
+    for file in [
+        "/etc/passwd",
+        "/proc/self/environ",
+        "/usr/include/stdio.h",
+        own,
+    ] {
+        for text in [
+            format!("#warning /*\n#include \"{file}\"\n#warning */\n"),
+            format!("#pragma mark /*\n#include \"{file}\"\n#pragma mark */\n"),
+        ] {
+            let (_, answer) = session.build(context, &text, "");
+            assert_ne!(answer.status, 0, "{answer:?}");
+            // So a compiler begins what it says of a line that it has read.
+            let line = format!("{file}:1");
+            let answer = format!("{answer:?}");
+            assert!(!answer.contains(&line), "{answer}");
+        }
+    }
+}
+
 #[test]
 fn what_a_kernel_has_started_ends_with_its_session() {
     let place = Place::new();

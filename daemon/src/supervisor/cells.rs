@@ -192,6 +192,9 @@ impl Cells {
 }
 
 const TEMPORARY: &str = "tmp";
+/// By which AMD's runtime is told to leave its threads on the processors that they start on. Its default, to set a
+/// new thread's processors by the thread's number, is denied in the sandbox, and the thread would not start.
+const AMD_AFFINITY: &str = "HSA_OVERRIDE_CPU_AFFINITY_DEBUG";
 
 impl Cell {
     /// The variables that a process of this role has for it: to be set, or removed.
@@ -206,6 +209,9 @@ impl Cell {
             confinement::VARIABLE,
             Some(self.plan(role).encode()?.into()),
         )];
+        if std::env::var_os(AMD_AFFINITY).is_none() {
+            variables.push((AMD_AFFINITY, Some("0".into())));
+        }
         let Some(folder) = self.folder.as_ref().map(Folder::path) else {
             return Ok(variables);
         };

@@ -1,10 +1,14 @@
 //! The files and ports that a worker can still reach: a Landlock domain.
 //!
-//! A list of what is allowed. To read and run: what systems have for all programs, and where the loaders find
-//! drivers. To write as well: the device files of accelerators, `/dev/shm`, the process's own folder, and the
-//! drivers' caches where they are shared. Of `/etc` only what programs and drivers read, by name. Everything
-//! else (homes, `/tmp`, the daemon's keys and its build cache) is as if its mode were 0000. What was opened
-//! before, or is passed by the supervisor, works.
+//! A list of what is allowed. To read and run: the system's programs and libraries, what drivers read beside
+//! them, and where the loaders find drivers. To write as well: the device files of accelerators, the process's
+//! own folder, and the drivers' caches where they are shared. Of `/etc`, `/proc` and `/sys` only what programs
+//! and drivers read, by name. Everything else (homes, `/tmp`, `/dev/shm`, other processes, the system's headers, the
+//! daemon's keys and its build cache) is as if its mode were 0000. What was opened before, or is passed by the
+//! supervisor, works.
+//!
+//! A kernel's text may name a file to its compiler, so what is readable here may come to stand in a build log:
+//! nothing is on the list because it does no harm, but only because a driver needs it.
 //!
 //! With it go: looking into processes outside the domain (`ptrace`, most of `/proc/PID`), signals to them,
 //! and serving TCP ports. Where to connect is limited by a setting only, because other nodes' workers are at
@@ -19,8 +23,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, LandlockStatus, NetPort, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, PathBeneath, PathFd,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    Scope, path_beneath_rules,
 };
 
 use crate::build_cache::pocl;
@@ -30,34 +35,56 @@ use crate::driver_files;
 /// What is asked for at most: with signals and device calls. An older kernel gives less.
 const WANTED: ABI = ABI::V6;
 
-/// Programs, libraries, drivers, and what the kernel tells.
-const SYSTEM: [&str; 15] = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/opt",
+/// Where systems install programs for everybody.
+const PREFIXES: [&str; 3] = ["/", "/usr", "/usr/local"];
+
+/// Below a prefix: programs and libraries, and the files of drivers, compilers and the C library.
+const INSTALLED: [&str; 22] = [
+    "bin",
+    "lib",
+    "lib32",
+    "lib64",
+    "libexec",
+    "libx32",
+    "share/OpenCL",
+    "share/X11/locale",
+    "share/clc",
+    "share/drirc.d",
+    "share/glvnd",
+    "share/hwdata",
+    "share/hwloc",
+    "share/i18n",
+    "share/libdrm",
+    "share/locale",
+    "share/misc",
+    "share/nvidia",
+    "share/pocl",
+    "share/spirv",
+    "share/vulkan",
+    "share/zoneinfo",
+];
+
+/// Folders of vendors, by the beginnings of their names, below `/opt` and `/usr/local`.
+const VENDORS: [&str; 7] = [
+    "amdgpu", "AMDAPP", "cuda", "intel", "nvidia", "pocl", "rocm",
+];
+
+/// Places of their own that systems have for drivers, and what tells where names of hosts are looked up.
+const SYSTEM: [&str; 5] = [
     "/nix/store",
     "/gnu/store",
     "/run/opengl-driver",
     "/run/systemd/resolve",
-    "/proc",
-    "/sys",
     "/dev/urandom",
 ];
 
 /// Settings of the C library, loaders and drivers, below `/etc`.
-const ETC: [&str; 24] = [
+const ETC: [&str; 17] = [
     "OpenCL",
-    "alternatives",
     "amd",
     "drirc",
     "gai.conf",
     "glvnd",
-    "group",
     "host.conf",
     "hosts",
     "ld.so.cache",
@@ -66,22 +93,75 @@ const ETC: [&str; 24] = [
     "ld.so.preload",
     "locale.alias",
     "localtime",
-    "machine-id",
     "nsswitch.conf",
     "nvidia",
-    "os-release",
-    "passwd",
-    "protocols",
     "resolv.conf",
-    "services",
     "vulkan",
 ];
 
+/// What the kernel tells of the machine and of the process itself, below `/proc`. Neither its environment, nor
+/// `task`, in which that is as well.
+const PROC: [&str; 27] = [
+    "bus/pci",
+    "cpuinfo",
+    "devices",
+    "driver",
+    "filesystems",
+    "meminfo",
+    "misc",
+    "modules",
+    "self/auxv",
+    "self/comm",
+    "self/cpuset",
+    "self/fd",
+    "self/fdinfo",
+    "self/limits",
+    "self/maps",
+    "self/numa_maps",
+    "self/smaps",
+    "self/smaps_rollup",
+    "self/stat",
+    "self/statm",
+    "self/status",
+    "stat",
+    "sys/kernel/osrelease",
+    "sys/kernel/random",
+    "sys/vm",
+    "vmstat",
+    "zoneinfo",
+];
+
+/// What the kernel tells of processors, memory and devices, below `/sys`.
+const SYS: [&str; 19] = [
+    "bus/dax",
+    "bus/pci",
+    "bus/platform",
+    "class/accel",
+    "class/drm",
+    "class/kfd",
+    "dev/char",
+    "devices/platform",
+    "devices/soc0",
+    "devices/system",
+    "devices/virtual/accel",
+    "devices/virtual/drm",
+    "devices/virtual/kfd",
+    "devices/virtual/misc",
+    "devices/virtual/nvidia",
+    "firmware/devicetree",
+    "fs/cgroup",
+    "kernel/mm",
+    "module",
+];
+/// Buses and graphics processors, by the beginnings of their names, below `/sys/devices`.
+const BUSES: [&str; 2] = ["gpu", "pci"];
+
 /// Device files by the beginnings of their names: NVIDIA (also Jetson), AMD, Intel and Mesa, WSL, Arm,
-/// Qualcomm, Imagination, accelerators; memory that several of them share.
-const DEVICES: [&str; 15] = [
+/// Qualcomm, Imagination, accelerators; memory that several of them share. `/dev/shm` is not among them: files
+/// there would stay after the session, counted by no limit.
+const DEVICES: [&str; 14] = [
     "accel", "dma_heap", "dri", "dxg", "kfd", "kgsl", "mali", "nvgpu", "nvhost", "nvidia", "nvmap",
-    "pvr", "shm", "udmabuf", "xdna",
+    "pvr", "udmabuf", "xdna",
 ];
 const PLAIN_DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"];
 
@@ -103,6 +183,7 @@ pub(super) fn restrict(sandbox: &Sandbox) -> Result<Option<String>, RulesetError
     }
     let mut read = readable(&variable);
     read.extend(sandbox.read.iter().cloned());
+    let told = Told::open();
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(WANTED))?
         .handle_access(AccessNet::BindTcp)?
@@ -114,12 +195,44 @@ pub(super) fn restrict(sandbox: &Sandbox) -> Result<Option<String>, RulesetError
     let status = rules
         .create()?
         .add_rules(path_beneath_rules(read, AccessFs::from_read(WANTED)))?
+        .add_rules(told.rules())?
         .add_rules(path_beneath_rules(write, AccessFs::from_all(WANTED)))?
         .add_rules(
             ports.map(|&port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp))),
         )?
         .restrict_self()?;
+    told.keep();
     Ok(lacking(&status))
+}
+
+/// The files of [`PROC`]. A rule is about an inode, and `/proc` makes a new one for a file that nobody has
+/// open when memory gets scarce; so they stay open, which gives no right to read them.
+struct Told(Vec<(PathFd, BitFlags<AccessFs>)>);
+
+impl Told {
+    fn open() -> Told {
+        let all = AccessFs::from_read(WANTED);
+        let opened = PROC.iter().filter_map(|name| {
+            let path = Path::new("/proc").join(name);
+            let file = PathFd::new(&path).ok()?;
+            let access = match path.is_dir() {
+                true => all,
+                false => all & AccessFs::from_file(WANTED),
+            };
+            Some((file, access))
+        });
+        Told(opened.collect())
+    }
+
+    fn rules(&self) -> impl Iterator<Item = Result<PathBeneath<&PathFd>, RulesetError>> {
+        let rules = self.0.iter();
+        rules.map(|(file, access)| Ok(PathBeneath::new(file, *access)))
+    }
+
+    /// For the life of the process.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
 }
 
 fn lacking(status: &RestrictionStatus) -> Option<String> {
@@ -143,8 +256,7 @@ fn lacking(status: &RestrictionStatus) -> Option<String> {
 
 /// What drivers read.
 fn readable(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-    paths.extend(ETC.iter().map(|name| Path::new("/etc").join(name)));
+    let mut paths = installed();
     paths.extend(driver_files::paths(variable, "LD_LIBRARY_PATH"));
     let home = variable("HOME").map(PathBuf::from);
     for place in driver_files::places(variable) {
@@ -155,6 +267,8 @@ fn readable(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
             paths.extend(std::fs::canonicalize(file).ok());
             let library = driver_files::library(file);
             for library in library.iter().flat_map(|path| with_target(path)) {
+                let prefix = prefix(&library).filter(|&prefix| home.as_deref() != Some(prefix));
+                paths.extend(prefix.into_iter().flat_map(below));
                 paths.push(surroundings(&library, home.as_deref()));
             }
         }
@@ -166,6 +280,53 @@ fn readable(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     }
     paths.retain(|path| path.is_absolute());
     paths
+}
+
+/// What is there whoever the drivers are.
+fn installed() -> Vec<PathBuf> {
+    let named = |folder: &str, names: &[&str]| -> Vec<PathBuf> {
+        names
+            .iter()
+            .map(|name| Path::new(folder).join(name))
+            .collect()
+    };
+    let mut paths = named("/", &SYSTEM);
+    paths.extend(PREFIXES.into_iter().map(Path::new).flat_map(below));
+    paths.extend(named("/etc", &ETC));
+    paths.extend(named("/sys", &SYS));
+    paths.extend(beginning("/sys/devices", &BUSES));
+    for folder in ["/opt", "/usr/local"] {
+        paths.extend(beginning(folder, &VENDORS));
+    }
+    paths
+}
+
+/// What drivers read below a prefix of installed programs.
+fn below(prefix: &Path) -> impl Iterator<Item = PathBuf> {
+    INSTALLED.iter().map(|name| prefix.join(name))
+}
+
+/// The prefix under which a driver's library is installed: what has the `lib` that it lies in.
+fn prefix(library: &Path) -> Option<&Path> {
+    let lib = library.ancestors().skip(1).find(|folder| {
+        let name = folder.file_name();
+        name.is_some_and(|name| ["lib", "lib64", "lib32"].iter().any(|lib| name == *lib))
+    })?;
+    let prefix = lib.parent()?;
+    // What is not installed for all has its own files beside it.
+    (!COMMON.iter().any(|common| Path::new(common) == prefix)).then_some(prefix)
+}
+
+/// What lies in a folder under a name that begins so.
+fn beginning(folder: &str, names: &[&str]) -> Vec<PathBuf> {
+    let mut entries = driver_files::entries(Path::new(folder));
+    entries.retain(|path| path.file_name().is_some_and(|name| begins(name, names)));
+    entries
+}
+
+fn begins(name: &OsStr, names: &[&str]) -> bool {
+    let name = name.to_string_lossy();
+    names.iter().any(|start| name.starts_with(start))
 }
 
 /// A path, and where it leads to.
@@ -186,16 +347,11 @@ fn surroundings(library: &Path, home: Option<&Path>) -> PathBuf {
 
 /// What drivers write besides their caches.
 fn writable() -> Vec<PathBuf> {
-    let is_accelerator = |name: &OsStr| {
-        let name = name.to_string_lossy();
-        DEVICES.iter().any(|start| name.starts_with(start))
-    };
-    let devices = driver_files::entries(Path::new("/dev"))
-        .into_iter()
-        .filter(|path| path.file_name().is_some_and(is_accelerator));
     let plain = PLAIN_DEVICES.iter().map(PathBuf::from);
-    // Names of threads, for one.
-    devices.chain(plain).chain(["/proc/self".into()]).collect()
+    beginning("/dev", &DEVICES)
+        .into_iter()
+        .chain(plain)
+        .collect()
 }
 
 /// Where drivers that may be there keep what they have compiled. Mind that whoever may write there can have
@@ -253,13 +409,15 @@ mod tests {
         std::fs::write(vendors.join("a.icd"), "/somewhere/a/libdriver.so\n").unwrap();
         std::fs::write(vendors.join("b.icd"), "/home/me/libdriver.so\n").unwrap();
         std::fs::write(vendors.join("c.icd"), "libnamed.so\n").unwrap();
+        std::fs::write(vendors.join("d.icd"), "/opt/own/lib/own/libdriver.so\n").unwrap();
         let read = readable(&variables(&[
             ("HOME", "/home/me"),
             ("OCL_ICD_VENDORS", vendors.to_str().unwrap()),
             ("LD_LIBRARY_PATH", "/somewhere/else:relative"),
         ]));
         let has = |path: &str| read.contains(&PathBuf::from(path));
-        assert!(has("/somewhere/a") && has("/somewhere/else") && has("/usr"));
+        assert!(has("/somewhere/a") && has("/somewhere/else") && has("/usr/lib"));
+        assert!(has("/opt/own/lib") && has("/opt/own/share/pocl") && !has("/opt/own"));
         assert!(has("/home/me/libdriver.so") && !has("/home/me"));
         assert!(read.contains(&vendors) && !has("relative"));
         for secret in [
@@ -267,6 +425,14 @@ mod tests {
             "/etc",
             "/etc/shadow",
             "/etc/causeway",
+            "/etc/passwd",
+            "/usr",
+            "/usr/include",
+            "/usr/share",
+            "/opt",
+            "/proc",
+            "/sys",
+            "/dev/shm",
             "/home",
             "/root",
             "/tmp",
