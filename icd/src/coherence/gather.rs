@@ -103,7 +103,7 @@ impl Coherence {
     /// queue's site, if none is better.
     #[must_use]
     pub fn place_for_copy(&self, accesses: &[Access], own: SiteIndex) -> SiteIndex {
-        let touches = self.touches(accesses);
+        let touches = self.touches(accesses, self.limits.rows);
         let mut needed = 0;
         // Bytes that are valid, by site.
         let mut present: Vec<(SiteIndex, u64)> = vec![(own, 0)];

@@ -170,6 +170,12 @@ impl Coherence {
                 directory.command(how, plan.place, &user, &mut self.superseded, is_done);
             }
         }
+        for map in &plan.maps_of_rows {
+            if let Some(directory) = self.directories.get_mut(&map.buffer) {
+                let how = (Span::enclosing(&map.region), map.mode);
+                directory.command(how, plan.place, &user, &mut self.superseded, is_done);
+            }
+        }
     }
 
     /// A transfer's received event has ended with success: its source has less to send. Forgetting to
