@@ -163,9 +163,13 @@ impl Directory {
     }
 
     /// Changes every range.
-    pub(super) fn for_all(&mut self, mut change: impl FnMut(&mut State)) {
-        let all = Span::new(0, self.pieces.size());
-        self.pieces.update(all, |_, state| change(state));
+    pub(super) fn for_all(&mut self, change: impl FnMut(&mut State)) {
+        self.for_span(Span::new(0, self.pieces.size()), change);
+    }
+
+    /// Changes every range of a span.
+    pub(super) fn for_span(&mut self, span: Span, mut change: impl FnMut(&mut State)) {
+        self.pieces.update(span, |_, state| change(state));
     }
 }
 

@@ -95,6 +95,7 @@ impl Coherence {
                 after: &[],
             };
             let touch = (piece.span, Mode::Read);
+            self.uses.add(*event, gather.buffer, piece.span);
             directory.command(touch, piece.place, &user, &mut self.superseded, is_done);
         }
     }
