@@ -139,7 +139,7 @@ static void map_some(void)
     cl_int status;
     const int v = some_view();
     const struct view *view = &views[v];
-    struct map map = {NULL, v, command_count, 0, 0, all[below(4)]};
+    struct map map = {.view = v, .command = command_count, .flags = all[below(4)]};
     struct command *command = fresh("map");
     some_range(view, &map.offset, &map.length);
     tell("  view %d, from %zu, %zu bytes, flags %u", v, map.offset, map.length,
@@ -171,11 +171,14 @@ static void unmap(int m)
 {
     const struct map map = maps[m];
     const struct view *view = &views[map.view];
+    const cl_mem memory = map.picture != NULL ? map.picture->image : view->buffer;
     unsigned char *model = roots[view->root].model + view->origin + map.offset;
     maps[m] = maps[--map_count];
     struct command *command = fresh("unmap");
     tell("  of event %d", map.command);
-    if (map.flags != CL_MAP_READ) {
+    if (map.flags != CL_MAP_READ && map.picture != NULL) {
+        write_map(&map);
+    } else if (map.flags != CL_MAP_READ) {
         const size_t length = map.flags == CL_MAP_WRITE_INVALIDATE_REGION
                                   ? map.length
                                   : between(0, map.length);
@@ -185,7 +188,7 @@ static void unmap(int m)
     command->uses[command->use_count++] = commands[map.command].uses[0];
     const struct list list = put_in_order(command);
     enqueued(command,
-             clEnqueueUnmapMemObject(queues[command->queue], view->buffer, map.at, EVENTS));
+             clEnqueueUnmapMemObject(queues[command->queue], memory, map.at, EVENTS));
 }
 
 /* ---- the rest ---- */
@@ -238,7 +241,7 @@ static void synchronise(void)
 
 static void new_sub_buffer(void)
 {
-    const int r = (int)below((u64)root_count);
+    const int r = (int)below((u64)(root_count - picture_count));
     const size_t places = roots[r].size / ALIGNMENT;
     cl_int status;
     if (view_count == MOST_VIEWS)
@@ -258,7 +261,9 @@ static void new_sub_buffer(void)
 static void step(void)
 {
     const u64 what = below(100);
-    if (what < 12)
+    if (picture_count > 0 && chance(30))
+        step_of_picture();
+    else if (what < 12)
         read_or_write(1);
     else if (what < 24)
         read_or_write(0);
@@ -378,6 +383,10 @@ static void open_root(void)
 static void read_all(void)
 {
     for (int r = 0; r < root_count; ++r) {
+        if (roots[r].picture > 0) {
+            read_picture(&pictures[roots[r].picture - 1]);
+            continue;
+        }
         struct command *command = fresh("last read");
         command->uses[command->use_count++] = range(r, 0, 0, roots[r].size);
         command->length = roots[r].size;
@@ -402,6 +411,8 @@ static void close_program(void)
         OK(clReleaseCommandQueue(queues[q]));
     for (int v = 0; v < view_count; ++v)
         OK(clReleaseMemObject(views[v].buffer));
+    for (int p = 0; p < picture_count; ++p)
+        OK(clReleaseMemObject(pictures[p].image));
     for (int r = 0; r < root_count; ++r) {
         free(roots[r].model);
         free(roots[r].host);
@@ -451,7 +462,7 @@ static void read_beside_a_gated_writer(void)
 static void run_program(u64 seed)
 {
     numbers = seed;
-    command_count = view_count = root_count = map_count = 0;
+    command_count = view_count = root_count = map_count = picture_count = 0;
     done = unset = 0;
     digest = 0xcbf29ce484222325u;
     feed_watchdog(seed);
@@ -459,7 +470,10 @@ static void run_program(u64 seed)
     const int count = (int)between(1, MOST_ROOTS);
     for (int r = 0; r < count; ++r)
         open_root();
-    const int length = (int)between(5, MOST_COMMANDS - 2 * MOST_MAPS - MOST_ROOTS);
+    if (has_images && chance(50))
+        for (u64 p = between(1, MOST_PICTURES); p > 0; --p)
+            open_picture();
+    const int length = (int)between(5, MOST_COMMANDS - 2 * MOST_MAPS - MOST_ROOTS - MOST_PICTURES);
     for (int tries = 0; command_count < length && tries < 3 * length; ++tries)
         step();
     while (map_count > 0)

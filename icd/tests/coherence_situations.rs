@@ -451,3 +451,85 @@ fn a_rectangle_of_a_million_rows_is_planned_as_its_extent() {
     assert_eq!(write.moved(), [(site(0), site(1), extent)]);
     assert!(program.coherence.footprint().0 <= 2);
 }
+
+/// How often events are looked at while all commands of a lost site fail, with so many buffers beside.
+fn looks_of_a_loss(buffers: u64, commands: u64) -> u64 {
+    let mut coherence = Coherence::new();
+    for buffer in 1..=buffers {
+        coherence.add_buffer(MemoryId(buffer), 64, Contents::Undefined);
+    }
+    let (done, looks) = (Cell::new(0), Cell::new(0));
+    let is_done = |event: EventId| {
+        looks.set(looks.get() + 1);
+        event.0 <= done.get()
+    };
+    for command in 1..=commands {
+        let accesses = [Access {
+            buffer: MemoryId(command % buffers + 1),
+            region: bytes(0, 64),
+            mode: Mode::ReadWrite,
+        }];
+        let command_of_site = Command {
+            place: site(1),
+            in_order: Some(QueueId(1)),
+            after: &[],
+            accesses: &accesses,
+        };
+        let plan = coherence.plan(&command_of_site, &is_done).unwrap();
+        coherence.commit(&plan, &[], EventId(command), &is_done);
+    }
+    coherence.site_lost(SiteIndex(1), &is_done);
+    looks.set(0);
+    for command in 1..=commands {
+        coherence.failed(EventId(command), Failure::Broken, &is_done);
+        done.set(command);
+    }
+    looks.get()
+}
+
+#[test]
+fn a_loss_costs_what_was_under_way_whatever_else_there_is() {
+    let few = looks_of_a_loss(4, 400);
+    let many = looks_of_a_loss(400, 400);
+    assert!(many <= 4 * few.max(400), "{few} looks, beside more buffers {many}");
+    let later = looks_of_a_loss(400, 1600);
+    assert!(later <= 8 * many.max(400), "{many} looks, of more commands {later}");
+}
+
+/// A box of a million rows, and what its map and unmap come to.
+#[test]
+fn a_million_rows_take_little() {
+    let (width, rows) = (64, 1 << 20);
+    let size = width * rows;
+    let slices = Region::rect(8, [16, 1024, 1000], width, width * 1024).unwrap();
+    for region in [slices, Region::rect(8, [16, rows - 5, 1], width, size).unwrap()] {
+        let mut program = Program::new(size, Contents::AtPlace(site(0)));
+        let map = program.run(Place::Client, &[access(region, Mode::MapWrite)]);
+        let moved: u64 = map.moved().iter().map(|(_, _, bytes)| bytes).sum();
+        assert_eq!(moved, region.packed_length());
+        assert!(map.transfers.len() <= 4, "{} transfers", map.transfers.len());
+        let unmap = program.run(site(1), &[access(region, Mode::Upload)]);
+        let moved: u64 = unmap.moved().iter().map(|(_, _, bytes)| bytes).sum();
+        assert_eq!(moved, region.end() - region.offset());
+        assert!(program.coherence.footprint().0 < 10);
+        // The rows are at one site alone now, and so is what lies between them.
+        let read = program.run(site(0), &[access(bytes(0, 64), Mode::Read)]);
+        assert_eq!(read.moved(), [(site(1), site(0), 56)]);
+    }
+}
+
+#[test]
+fn what_is_lost_between_rows_does_not_refuse_them() {
+    let many = Region::rect(0, [8, 5000, 1], 16, 80_000).unwrap();
+    for mode in [Mode::Upload, Mode::Write, Mode::Read] {
+        let mut program = Program::new(80_000, Contents::AtPlace(site(0)));
+        // Between two rows, only at the site that goes.
+        program.run(site(2), &[access(bytes(24, 32), Mode::Write)]);
+        program.finish();
+        program.coherence.site_lost(SiteIndex(2), &|_| true);
+        program.run(site(1), &[access(many, mode)]);
+        let lost = program.try_run(site(1), &[access(bytes(16, 32), Mode::Read)]);
+        assert_eq!(lost.unwrap_err().span, Span::new(24, 32));
+        program.run(site(1), &[access(bytes(32, 80_000), Mode::Read)]);
+    }
+}

@@ -117,6 +117,119 @@ fn what_one_node_writes_another_reads() {
     }
 }
 
+/// Of each kind that has rows, one with so many that they are not told apart, and a box of most of them.
+fn tall_shapes() -> [(cl_mem_object_type, [usize; 3], Part); 4] {
+    [
+        (
+            CL_MEM_OBJECT_IMAGE3D,
+            [12, 70, 96],
+            part([3, 2, 1], [5, 66, 94]),
+        ),
+        (
+            CL_MEM_OBJECT_IMAGE2D_ARRAY,
+            [12, 50, 100],
+            part([3, 1, 0], [5, 48, 100]),
+        ),
+        (
+            CL_MEM_OBJECT_IMAGE2D,
+            [12, 6000, 1],
+            part([3, 1, 0], [5, 5900, 1]),
+        ),
+        (
+            CL_MEM_OBJECT_IMAGE2D_ARRAY,
+            [12, 3, 1800],
+            part([3, 0, 5], [5, 3, 1700]),
+        ),
+    ]
+}
+
+// Where an element of a map lies.
+fn element(at: *mut u8, x: usize, [row, slice]: [usize; 2], [y, z]: [usize; 2]) -> *mut u8 {
+    at.wrapping_add(x * ELEMENT + y * row + z * slice)
+}
+
+#[test]
+fn what_lies_beside_a_map_of_many_rows_stays() {
+    let cl = stage();
+    for (image_type, size, inner) in tall_shapes() {
+        let mut picture = Picture::new(cl.context, image_type, size, 1);
+        // The newest bytes are on one node, and the map is another's.
+        picture.write(cl.queues[0], picture.whole(), 2);
+        for (flags, seed) in [(CL_MAP_WRITE, 3), (CL_MAP_WRITE_INVALIDATE_REGION, 4)] {
+            let (at, row, slice) = picture.map(cl.queues[1], flags, inner);
+            // Beside it, and read while the box is being written.
+            let beside = part([9, 0, 0], [2, size[1], size[2]]);
+            let new = pattern(seed, inner.length());
+            let mut bytes = new.chunks(inner.size[0] * ELEMENT);
+            for z in 0..inner.size[2] {
+                for y in 0..inner.size[1] {
+                    let to = element(at, 0, [row, slice], [y, z]);
+                    let bytes = bytes.next().expect("a row");
+                    // SAFETY: a row of the box that is mapped for writing.
+                    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                }
+            }
+            let (read, row, slice) = picture.map(cl.queues[0], CL_MAP_READ, beside);
+            assert!(
+                mapped(read, beside, row, slice) == picture.expected(beside),
+                "{size:?}"
+            );
+            picture.unmap(cl.queues[0], read);
+            picture.note(inner, &new);
+            picture.unmap(cl.queues[1], at);
+            ok!(clFinish(cl.queues[1]));
+            picture.check(cl.queues[0]);
+            picture.check(cl.queues[1]);
+        }
+        picture.release();
+    }
+}
+
+#[test]
+fn boxes_of_many_rows_are_written_filled_and_copied_alone() {
+    let cl = stage();
+    for (image_type, size, inner) in tall_shapes() {
+        let mut picture = Picture::new(cl.context, image_type, size, 1);
+        picture.write(cl.queues[0], picture.whole(), 2);
+        picture.write(cl.queues[1], inner, 3);
+        picture.check(cl.queues[0]);
+        let colour: [u32; 4] = [1, 2, 3, 4];
+        ok!(clEnqueueFillImage(
+            cl.queues[1],
+            picture.memory,
+            colour.as_ptr().cast(),
+            inner.origin.as_ptr(),
+            inner.size.as_ptr(),
+            0,
+            null(),
+            null_mut()
+        ));
+        ok!(clFinish(cl.queues[1]));
+        picture.note(inner, &[1, 2, 3, 4].repeat(inner.length() / ELEMENT));
+        let mut twin = Picture::new(cl.context, image_type, size, 7);
+        twin.write(cl.queues[0], twin.whole(), 8);
+        ok!(clEnqueueCopyImage(
+            cl.queues[1],
+            picture.memory,
+            twin.memory,
+            inner.origin.as_ptr(),
+            inner.origin.as_ptr(),
+            inner.size.as_ptr(),
+            0,
+            null(),
+            null_mut()
+        ));
+        ok!(clFinish(cl.queues[1]));
+        twin.note(inner, &picture.expected(inner));
+        for picture in [&picture, &twin] {
+            picture.check(cl.queues[0]);
+            picture.check(cl.queues[1]);
+        }
+        twin.release();
+        picture.release();
+    }
+}
+
 #[test]
 fn the_applications_memory_with_gaps_is_the_clients_copy() {
     let cl = stage();

@@ -185,6 +185,27 @@ impl Region {
         })
     }
 
+    /// The parts of rows that lie in bytes `from..to` of the buffer, in order.
+    pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = Segment> + use<> {
+        self.segments(self.packed_before(from), self.packed_before(to))
+    }
+
+    /// Whether one of its bytes lies in bytes `from..to` of the buffer.
+    #[must_use]
+    pub fn touches(&self, from: u64, to: u64) -> bool {
+        self.packed_before(from) < self.packed_before(to)
+    }
+
+    // How many of its bytes lie before this one of the buffer.
+    fn packed_before(&self, byte: u64) -> u64 {
+        let Some(at) = byte.checked_sub(self.offset) else {
+            return 0;
+        };
+        let (slice, at) = step(at, self.slices, self.slice_pitch);
+        let (row, at) = step(at, self.rows, self.row_pitch);
+        (slice * self.rows + row) * self.row_length + at.min(self.row_length)
+    }
+
     /// For the wire.
     #[must_use]
     pub fn to_wire(&self) -> command::Region {
@@ -208,6 +229,12 @@ impl Region {
         let size = [wire.row_length, wire.rows.max(1), wire.slices.max(1)];
         Region::rect(wire.offset, size, wire.row_pitch, wire.slice_pitch)
     }
+}
+
+// In which of `count` equal steps a byte lies, the last one being without end, and where in it.
+fn step(at: u64, count: u64, pitch: u64) -> (u64, u64) {
+    let step = at.checked_div(pitch).map_or(0, |step| step.min(count - 1));
+    (step, at - step * pitch)
 }
 
 #[cfg(test)]
@@ -258,6 +285,15 @@ mod tests {
             let want = expected.get(from as usize..to).unwrap_or(&[]);
             prop_assert_eq!(&got[..], want);
             prop_assert_eq!(Region::from_wire(&region.to_wire()), Ok(region));
+            // The same bytes, asked for by where they lie in the buffer.
+            let to = from + count;
+            let inside: Vec<u64> = region
+                .within(from, to)
+                .flat_map(|s| s.offset..s.offset + s.length)
+                .collect();
+            let want: Vec<u64> = expected.into_iter().filter(|b| (from..to).contains(b)).collect();
+            prop_assert_eq!(region.touches(from, to), !want.is_empty());
+            prop_assert_eq!(inside, want);
         }
     }
 }

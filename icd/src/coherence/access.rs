@@ -25,8 +25,20 @@
 //! enqueue; they change nothing here. A sub-buffer is a range of its root: regions are the root's.
 //!
 //! Rectangles are exact row by row up to [`Limits::rows`] (and as long as the directory is not already
-//! cut into [`Limits::pieces`]); beyond, a read is one of the whole extent and a write a `ReadWrite` of
-//! it, which moves more but is never wrong, so that neither a plan nor a directory can explode.
+//! cut into [`Limits::pieces`]). Beyond, rows are *many*, and neither a plan nor a directory may grow with
+//! them:
+//!
+//! | many rows | at | what moves | what the directory notes |
+//! |---|---|---|---|
+//! | read | a site | the whole extent | the extent is valid there |
+//! | write, fill, copy's destination | a site | the whole extent, then the rows are written | the extent is modified there (`ReadWrite`) |
+//! | unmap | a site | the same | the same (`UploadRows`); nothing of the client's copy |
+//! | map | the client | the rows alone | nothing: the rows move again for the next map |
+//!
+//! So what is fetched may be more than what is read, and a range that is noted as written was valid there
+//! as a whole. The client's copy is never filled beside the rows: the application may be writing there,
+//! through another map. Where the extent holds bytes that are lost, many rows are taken one by one all the
+//! same, since the command needs none of what lies between.
 //!
 //! [`Coherence::place_for_copy`]: super::Coherence::place_for_copy
 //! [`Coherence::gather`]: super::Coherence::gather
@@ -41,9 +53,9 @@ use super::place::Span;
 pub struct Limits {
     /// Bytes of one transfer at most: a chain of readers pipelines.
     pub transfer: u64,
-    /// Rectangles of more rows are treated as their extent.
+    /// More rows than these are many rows (see the module).
     pub rows: u64,
-    /// In a directory of more pieces, rectangles are treated as their extent.
+    /// In a directory of more pieces, every rectangle is one of many rows.
     pub pieces: usize,
 }
 
@@ -68,6 +80,8 @@ pub enum Mode {
     Write,
     /// Unmap: the client's bytes replace those at the place; both copies are valid then.
     Upload,
+    /// Unmap of many rows: the client's bytes replace some of those at the place, which needs the others.
+    UploadRows,
     /// Fetches them, and the application may change the client's copy once the command is complete; the
     /// unmap says that it has.
     MapWrite,
@@ -81,7 +95,10 @@ impl Mode {
     /// Whether the bytes must be valid at the place.
     #[must_use]
     pub fn needs_bytes(self) -> bool {
-        matches!(self, Mode::Read | Mode::ReadWrite | Mode::MapWrite)
+        matches!(
+            self,
+            Mode::Read | Mode::ReadWrite | Mode::MapWrite | Mode::UploadRows
+        )
     }
 
     /// Whether bytes at the place change, by the command or by the application after it.
@@ -220,25 +237,32 @@ impl Access {
         }
     }
 
-    /// Hands out the spans that this access touches and how; up to
+    /// Whether it has more than `limit` rows.
+    pub(super) fn has_many_rows(&self, limit: u64) -> bool {
+        let [_, rows, slices] = self.region.size();
+        !self.region.is_linear() && rows.saturating_mul(slices) > limit
+    }
+
+    /// Hands out the spans that this access touches at a site and how; up to
     /// `limit` rows one by one.
     pub(super) fn for_each_span(&self, limit: u64, mut each: impl FnMut(Span, Mode)) {
-        let [_, rows, slices] = self.region.size();
         if self.region.packed_length() == 0 {
             return;
         }
-        if self.region.is_linear() {
-            each(Span::enclosing(&self.region), self.mode);
-        } else if rows.saturating_mul(slices) <= limit {
-            for row in self.region.segments(0, u64::MAX) {
-                each(Span::new(row.offset, row.offset + row.length), self.mode);
-            }
-        } else {
-            let coarse = match self.mode {
-                Mode::Write => Mode::ReadWrite,
-                mode => mode,
+        if self.has_many_rows(limit) {
+            let of_extent = match self.mode {
+                Mode::Read => Mode::Read,
+                Mode::Upload | Mode::UploadRows => Mode::UploadRows,
+                Mode::Write | Mode::ReadWrite | Mode::MapWrite | Mode::MapInvalidate => {
+                    Mode::ReadWrite
+                }
+                // What lies between is wanted.
+                Mode::Discard => return,
             };
-            each(Span::enclosing(&self.region), coarse);
+            return each(Span::enclosing(&self.region), of_extent);
+        }
+        for row in self.region.segments(0, u64::MAX) {
+            each(Span::of(&row), self.mode);
         }
     }
 }
@@ -280,9 +304,14 @@ mod tests {
         let write = Access::write(BUFFER, region);
         assert_eq!(spans(write, 3), [row(4), row(12), row(20)]);
         // What lies between the rows must stay as it is.
-        assert_eq!(spans(write, 2), [(Span::new(4, 22), Mode::ReadWrite)]);
+        let extent = Span::new(4, 22);
+        assert_eq!(spans(write, 2), [(extent, Mode::ReadWrite)]);
+        let unmap = Access::unmap(BUFFER, region);
+        assert_eq!(spans(unmap, 2), [(extent, Mode::UploadRows)]);
         let read = Access::read(BUFFER, region);
-        assert_eq!(spans(read, 2), [(Span::new(4, 22), Mode::Read)]);
+        assert_eq!(spans(read, 2), [(extent, Mode::Read)]);
+        let discard = Access::migrate(BUFFER, region, true);
+        assert_eq!(spans(discard, 2), []);
     }
 
     #[test]

@@ -56,9 +56,11 @@ impl Directory {
         is_done: IsDone<'_>,
     ) {
         let buffer = self.buffer;
+        if transfer.passes {
+            return self.pass(transfer, events, order, superseded, is_done);
+        }
         for row in transfer.region.segments(0, u64::MAX) {
-            let span = Span::new(row.offset, row.offset + row.length);
-            self.pieces.update(span, |span, state| {
+            self.pieces.update(Span::of(&row), |span, state| {
                 state.prune(false, is_done);
                 let (from, to) = (transfer.source, transfer.destination);
                 let source = &mut state.copy_mut(from).marks;
@@ -70,6 +72,37 @@ impl Directory {
                 destination.validity = Validity::Arriving(events.received);
             });
         }
+    }
+
+    // Of many rows nothing is noted but that the transfer is busy with every piece that has one of them:
+    // a claim would have to be cut into as many pieces.
+    fn pass(
+        &mut self,
+        transfer: &Transfer,
+        events: TransferEvents,
+        order: u64,
+        superseded: &mut Superseded,
+        is_done: IsDone<'_>,
+    ) {
+        let buffer = self.buffer;
+        let (from, to) = (transfer.source, transfer.destination);
+        let extent = Span::enclosing(&transfer.region);
+        self.pieces.update(extent, |span, state| {
+            if !span.meets(&transfer.region) {
+                return;
+            }
+            state.prune(false, is_done);
+            let sink = entries(superseded, events.sent, buffer, from, span);
+            state
+                .copy_mut(from)
+                .marks
+                .read_out(events.sent, order, sink);
+            let sink = entries(superseded, events.received, buffer, to, span);
+            state
+                .copy_mut(to)
+                .marks
+                .passes(events.received, order, sink);
+        });
     }
 
     /// A command has been sent to a place.
@@ -88,7 +121,7 @@ impl Directory {
                 return state.become_fresh();
             }
             let replaces = matches!(mode, Mode::Write | Mode::Upload);
-            let writes = replaces || mode == Mode::ReadWrite;
+            let writes = replaces || matches!(mode, Mode::ReadWrite | Mode::UploadRows);
             let marks = &mut state.copy_mut(place).marks;
             if replaces {
                 marks.replaced();
@@ -106,6 +139,11 @@ impl Directory {
                 let sink = entries(superseded, user.event, buffer, Place::Client, span);
                 client.marks.read_out(user.event, user.order, sink);
                 client.validity = Validity::Valid;
+            }
+            if mode == Mode::UploadRows && place != Place::Client {
+                let client = &mut state.copy_mut(Place::Client).marks;
+                let sink = entries(superseded, user.event, buffer, Place::Client, span);
+                client.read_out(user.event, user.order, sink);
             }
         });
     }
@@ -125,9 +163,13 @@ impl Directory {
     }
 
     /// Changes every range.
-    pub(super) fn for_all(&mut self, mut change: impl FnMut(&mut State)) {
-        let all = Span::new(0, self.pieces.size());
-        self.pieces.update(all, |_, state| change(state));
+    pub(super) fn for_all(&mut self, change: impl FnMut(&mut State)) {
+        self.for_span(Span::new(0, self.pieces.size()), change);
+    }
+
+    /// Changes every range of a span.
+    pub(super) fn for_span(&mut self, span: Span, mut change: impl FnMut(&mut State)) {
+        self.pieces.update(span, |_, state| change(state));
     }
 }
 

@@ -95,6 +95,7 @@ impl Coherence {
                 after: &[],
             };
             let touch = (piece.span, Mode::Read);
+            self.uses.add(*event, gather.buffer, piece.span);
             directory.command(touch, piece.place, &user, &mut self.superseded, is_done);
         }
     }
@@ -103,7 +104,7 @@ impl Coherence {
     /// queue's site, if none is better.
     #[must_use]
     pub fn place_for_copy(&self, accesses: &[Access], own: SiteIndex) -> SiteIndex {
-        let touches = self.touches(accesses);
+        let touches = self.touches(accesses, self.limits.rows);
         let mut needed = 0;
         // Bytes that are valid, by site.
         let mut present: Vec<(SiteIndex, u64)> = vec![(own, 0)];

@@ -118,6 +118,14 @@ impl Marks {
         self.list.push(Mark { event, order, kind });
     }
 
+    /// A transfer that waited for everything here will bring some of the bytes, which nobody else counts on.
+    pub(super) fn passes(&mut self, event: EventId, order: u64, superseded: impl FnMut(Mark)) {
+        // Another transfer of the same plan may pass here too.
+        self.take(|mark| mark.order < order, superseded);
+        let kind = MarkKind::Arrives { matters: false };
+        self.list.push(Mark { event, order, kind });
+    }
+
     /// A transfer that waited for the writers takes the bytes elsewhere.
     pub(super) fn read_out(&mut self, event: EventId, order: u64, superseded: impl FnMut(Mark)) {
         // The writers waited for what had read out before them.

@@ -3,6 +3,7 @@
 //! ```text
 //! access     what each command reads and writes
 //! pieces, state, marks, superseded, directory    who has which range of a buffer, who is busy with it
+//! uses       where an event's marks are
 //! network, source     ways and loads; from where to take bytes
 //! plan, gather        what a command needs first
 //! ```
@@ -28,6 +29,7 @@ mod runs;
 mod source;
 mod state;
 mod superseded;
+mod uses;
 
 use causeway_proto::id::{EventId, MemoryId};
 use rustc_hash::FxHashMap;
@@ -42,7 +44,9 @@ pub use plan::{Command, Lost, Needs, Plan, Transfer, Wait, Waits};
 use directory::Directory;
 use marks::User;
 use network::Network;
+use state::State;
 use superseded::Superseded;
+use uses::{Use, Uses};
 
 /// Tells which events have ended, with or without success.
 ///
@@ -85,6 +89,8 @@ pub struct Coherence {
     directories: FxHashMap<MemoryId, Directory>,
     network: Network,
     superseded: Superseded,
+    // Where marks of what has not ended may be: a failure looks nowhere else.
+    uses: Uses,
     limits: Limits,
     // Of what was committed last.
     order: u64,
@@ -114,8 +120,8 @@ impl Coherence {
 
     /// A root buffer is gone.
     pub fn remove_buffer(&mut self, buffer: MemoryId) {
+        // What was superseded there goes with its events: to look for it would cost all that is under way.
         self.directories.remove(&buffer);
-        self.superseded.forget(|entry| entry.buffer == buffer);
     }
 
     /// How two sites reach each other, both ways; directly until told otherwise.
@@ -144,11 +150,16 @@ impl Coherence {
         is_done: IsDone<'_>,
     ) {
         self.superseded.prune(is_done);
+        self.uses.prune(is_done);
         let superseded = &mut self.superseded;
         self.order += 1;
         for (transfer, events) in plan.transfers.iter().zip(transfers) {
             let bytes = transfer.region.packed_length();
             self.network.begin(events.received, transfer.source, bytes);
+            let extent = Span::enclosing(&transfer.region);
+            for event in [events.sent, events.received] {
+                self.uses.add(event, transfer.buffer, extent);
+            }
             if let Some(directory) = self.directories.get_mut(&transfer.buffer) {
                 directory.transfer(transfer, *events, self.order, superseded, is_done);
             }
@@ -165,17 +176,27 @@ impl Coherence {
             after: &plan.after,
         };
         for touch in &plan.touches {
+            self.uses.add(command, touch.buffer, touch.span);
             if let Some(directory) = self.directories.get_mut(&touch.buffer) {
                 let how = (touch.span, touch.mode);
                 directory.command(how, plan.place, &user, &mut self.superseded, is_done);
             }
         }
+        for map in &plan.maps_of_rows {
+            let extent = Span::enclosing(&map.region);
+            self.uses.add(command, map.buffer, extent);
+            if let Some(directory) = self.directories.get_mut(&map.buffer) {
+                let how = (extent, map.mode);
+                directory.command(how, plan.place, &user, &mut self.superseded, is_done);
+            }
+        }
     }
 
-    /// A transfer's received event has ended with success: its source has less to send. Forgetting to
-    /// say so costs only the balance of loads.
-    pub fn arrived(&mut self, received: EventId) {
-        self.network.end(received);
+    /// An event has ended with success; after that of a transfer's destination, its source has less to
+    /// send. Forgetting to say so costs only the balance of loads, and memory for a while.
+    pub fn succeeded(&mut self, event: EventId) {
+        self.network.end(event);
+        self.uses.take(event);
     }
 
     /// An event has failed: that of a command, or any of a transfer's. Must come before `is_done` says
@@ -186,14 +207,15 @@ impl Coherence {
     /// as in native OpenCL, and stays where it was to be written.
     pub fn failed(&mut self, event: EventId, failure: Failure, is_done: IsDone<'_>) {
         self.network.end(event);
+        let uses = self.uses.take(event);
         // What is known to have succeeded must not be taken back.
-        self.prune(is_done);
-        for entry in self.superseded.take(event) {
+        self.for_each_state(&uses, |state| state.prune(true, is_done));
+        for entry in self.superseded.take(event, is_done) {
             if let Some(directory) = self.directories.get_mut(&entry.buffer) {
                 directory.put_back(&entry);
             }
         }
-        let superseded = self.superseded.take_marks(event);
+        let superseded = self.superseded.take_marks(event, is_done);
         if failure == Failure::Broken {
             for entry in superseded.iter().filter(|entry| entry.mark.lands()) {
                 if let Some(directory) = self.directories.get_mut(&entry.buffer) {
@@ -201,8 +223,14 @@ impl Coherence {
                 }
             }
         }
-        for directory in self.directories.values_mut() {
-            directory.for_all(|state| state.failed(event, failure));
+        self.for_each_state(&uses, |state| state.failed(event, failure));
+    }
+
+    fn for_each_state(&mut self, uses: &[Use], mut change: impl FnMut(&mut State)) {
+        for of_buffer in uses {
+            if let Some(directory) = self.directories.get_mut(&of_buffer.buffer) {
+                directory.for_span(of_buffer.span, &mut change);
+            }
         }
     }
 
@@ -223,6 +251,7 @@ impl Coherence {
             directory.for_all(|state| state.prune(true, is_done));
         }
         self.superseded.prune_now(is_done);
+        self.uses.prune_now(is_done);
     }
 
     /// Where a range is valid (or will be, once its transfer arrives): place by place, and no place for
@@ -246,7 +275,7 @@ impl Coherence {
     #[must_use]
     pub fn footprint(&self) -> (usize, usize) {
         let pieces = self.directories.values().map(|d| d.pieces.len()).sum();
-        (pieces, self.superseded.len())
+        (pieces, self.superseded.len() + self.uses.len())
     }
 
     /// The client gives up its copies of a range (a shadow whose pages go back). False, and nothing has

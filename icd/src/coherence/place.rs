@@ -1,6 +1,6 @@
 //! Where copies lie, and which bytes: the coordinates of a directory.
 
-use causeway_proto::region::Region;
+use causeway_proto::region::{Region, Segment};
 
 /// Position of a site (a node's native context) in its Causeway context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +38,18 @@ impl Span {
     #[must_use]
     pub fn enclosing(region: &Region) -> Span {
         Span::new(region.offset(), region.end())
+    }
+
+    /// Where a row lies.
+    #[must_use]
+    pub fn of(row: &Segment) -> Span {
+        Span::new(row.offset, row.offset + row.length)
+    }
+
+    /// Whether a region has a byte in it.
+    #[must_use]
+    pub fn meets(self, region: &Region) -> bool {
+        region.touches(self.start, self.end)
     }
 
     /// Bytes.

@@ -67,6 +67,9 @@ pub struct Transfer {
     pub destination: Place,
     /// By which way.
     pub route: Route,
+    /// Whether the bytes serve the plan's command alone: they are too many rows for the directory to note
+    /// that they are at the destination.
+    pub passes: bool,
     /// What the send at the source must wait for.
     pub source_waits: Waits,
     /// What must be over before the bytes may land at the destination. A transfer from or to the client
@@ -81,6 +84,8 @@ pub struct Plan {
     pub(super) in_order: Option<QueueId>,
     pub(super) after: SmallVec<[EventId; 4]>,
     pub(super) touches: SmallVec<[Touch; 4]>,
+    // Maps of many rows, at the client.
+    pub(super) maps_of_rows: Vec<Access>,
     pub(super) transfers: Vec<Transfer>,
     pub(super) waits: Waits,
 }
@@ -122,10 +127,15 @@ impl Plan {
     }
 
     /// What the command is taken to touch and how: the accesses as disjoint ranges, rectangles row by
-    /// row or, beyond the [`Limits`](super::Limits), as their extent.
+    /// row or, beyond the [`Limits`](super::Limits), as their extent. Maps are always row by row.
     pub fn touches(&self) -> impl Iterator<Item = (MemoryId, Span, Mode)> {
         let touches = self.touches.iter();
-        touches.map(|touch| (touch.buffer, touch.span, touch.mode))
+        let touches = touches.map(|touch| (touch.buffer, touch.span, touch.mode));
+        let rows = self.maps_of_rows.iter().flat_map(|map| {
+            let rows = map.region.segments(0, u64::MAX);
+            rows.map(|row| (map.buffer, Span::of(&row), map.mode))
+        });
+        touches.chain(rows)
     }
 
     /// What the command must wait for in addition to what the application asked for, and to the
@@ -142,7 +152,37 @@ impl Coherence {
     /// # Errors
     /// [`Lost`] when it would read what is lost; nothing has changed then.
     pub fn plan(&self, command: &Command<'_>, is_done: IsDone<'_>) -> Result<Plan, Lost> {
-        let touches = self.touches(command.accesses);
+        let limit = self.limits.rows;
+        let planned = self.plan_with(command, limit, is_done);
+        planned.or_else(|lost| {
+            let is_rounded = |access: &Access| {
+                !self.is_map_of_rows(command.place, access, limit)
+                    && access.has_many_rows(self.rows_of(access, limit))
+            };
+            if command.accesses.iter().any(is_rounded) {
+                // Perhaps only what lies between the rows is lost.
+                self.plan_with(command, u64::MAX, is_done)
+            } else {
+                Err(lost)
+            }
+        })
+    }
+
+    fn plan_with(
+        &self,
+        command: &Command<'_>,
+        rows: u64,
+        is_done: IsDone<'_>,
+    ) -> Result<Plan, Lost> {
+        let is_map_of_rows = |access: &&Access| self.is_map_of_rows(command.place, access, rows);
+        let maps_of_rows: Vec<Access> = command
+            .accesses
+            .iter()
+            .filter(is_map_of_rows)
+            .copied()
+            .collect();
+        let others = command.accesses.iter();
+        let touches = self.touches(others.filter(|access| !is_map_of_rows(access)), rows);
         let mut planner = Planner {
             place: command.place,
             is_done,
@@ -158,26 +198,50 @@ impl Coherence {
                 planner.add_buffer(directory, of_buffer)?;
             }
         }
+        for map in &maps_of_rows {
+            if let Some(directory) = self.directories.get(&map.buffer) {
+                planner.add_rows(directory, map)?;
+            }
+        }
         Ok(Plan {
             place: command.place,
             in_order: command.in_order,
             after: SmallVec::from_slice(command.after),
             touches,
+            maps_of_rows,
             transfers: planner.transfers,
             waits: tidy(planner.waits),
         })
     }
 
+    // How many rows of this access are taken one by one, if `rows` are at most.
+    fn rows_of(&self, access: &Access, rows: u64) -> u64 {
+        match self.directories.get(&access.buffer) {
+            Some(directory) if directory.pieces.len() <= self.limits.pieces => rows,
+            _ if rows == u64::MAX => rows,
+            _ => 0,
+        }
+    }
+
+    // Whether what it fetches is cut at its rows, since they are more than `rows`.
+    fn is_map_of_rows(&self, place: Place, access: &Access, rows: u64) -> bool {
+        let is_map = matches!(
+            access.mode,
+            Mode::Read | Mode::MapWrite | Mode::MapInvalidate
+        );
+        is_map && place == Place::Client && access.has_many_rows(self.rows_of(access, rows))
+    }
+
     // Disjoint spans, in the order of buffers and bytes.
-    pub(super) fn touches(&self, accesses: &[Access]) -> SmallVec<[Touch; 4]> {
+    pub(super) fn touches<'a>(
+        &self,
+        accesses: impl IntoIterator<Item = &'a Access>,
+        rows: u64,
+    ) -> SmallVec<[Touch; 4]> {
         let mut touches = SmallVec::new();
         for access in accesses {
             let buffer = access.buffer;
-            let rows = match self.directories.get(&buffer) {
-                Some(directory) if directory.pieces.len() <= self.limits.pieces => self.limits.rows,
-                _ => 0,
-            };
-            access.for_each_span(rows, |span, mode| {
+            access.for_each_span(self.rows_of(access, rows), |span, mode| {
                 touches.push(Touch { buffer, span, mode });
             });
         }
@@ -203,36 +267,78 @@ impl Planner<'_> {
             for (span, state) in directory.pieces.within(touch.span) {
                 let missing = touch.mode.needs_bytes() && !state.is_valid_at(self.place);
                 if missing {
-                    self.fetch(directory, span, state)?;
+                    self.fetch(directory, span, state, None)?;
                 } else {
                     self.wait(state, touch.mode);
                 }
+                if touch.mode == Mode::UploadRows {
+                    self.wait_for_landings(state);
+                }
             }
         }
-        for (source, mut runs) in std::mem::take(&mut self.runs) {
-            for region in runs.finish() {
-                self.add_transfer(directory, region, source);
-            }
-        }
+        self.finish(directory, false);
         Ok(())
     }
 
-    // The bytes are not there: from where, and in which portions. The transfer waits for whatever is
-    // busy with the stale copy, and the command for the transfer.
-    fn fetch(&mut self, directory: &Directory, span: Span, state: &State) -> Result<(), Lost> {
+    // A map of many rows: what is fetched is cut at the rows, all else is done piece by piece.
+    fn add_rows(&mut self, directory: &Directory, map: &Access) -> Result<(), Lost> {
+        let rows = &map.region;
+        for (span, state) in directory.pieces.within(Span::enclosing(rows)) {
+            if !span.meets(rows) {
+                continue;
+            }
+            if map.mode.needs_bytes() && !state.is_valid_at(self.place) {
+                self.fetch(directory, span, state, Some(rows))?;
+            } else {
+                self.wait(state, map.mode);
+            }
+        }
+        self.finish(directory, true);
+        Ok(())
+    }
+
+    fn finish(&mut self, directory: &Directory, passes: bool) {
+        for (source, mut runs) in std::mem::take(&mut self.runs) {
+            for region in runs.finish() {
+                self.add_transfer(directory, region, source, passes);
+            }
+        }
+    }
+
+    // The bytes (of these rows, if there are any) are not there: from where, and in which portions. The
+    // transfer waits for whatever is busy with the stale copy, and the command for the transfer.
+    fn fetch(
+        &mut self,
+        directory: &Directory,
+        span: Span,
+        state: &State,
+        rows: Option<&Region>,
+    ) -> Result<(), Lost> {
         let mut start = span.start;
         while start < span.end {
             let boundary = (start / self.piece + 1).saturating_mul(self.piece);
             let portion = Span::new(start, span.end.min(boundary));
+            start = portion.end;
+            if rows.is_some_and(|rows| !portion.meets(rows)) {
+                continue;
+            }
             let buffer = directory.buffer;
             let source = self
                 .sources
                 .choose(state, portion.length())
                 .ok_or(Lost { buffer, span })?;
-            if let Some(region) = self.runs_from(source).push(portion) {
-                self.add_transfer(directory, region, source);
+            let mut push = |span| {
+                if let Some(region) = self.runs_from(source).push(span) {
+                    self.add_transfer(directory, region, source, rows.is_some());
+                }
+            };
+            match rows {
+                None => push(portion),
+                Some(rows) => {
+                    let rows = rows.within(portion.start, portion.end);
+                    rows.for_each(|row| push(Span::of(&row)));
+                }
             }
-            start = portion.end;
         }
         Ok(())
     }
@@ -255,16 +361,33 @@ impl Planner<'_> {
         }
     }
 
-    fn add_transfer(&mut self, directory: &Directory, region: Region, source: Place) {
+    // Of many rows the directory does not know which of the bytes that land at the client they are: it is
+    // enough that they have landed.
+    fn wait_for_landings(&mut self, state: &State) {
+        let landing = state.marks(Place::Client).iter().filter(|mark| mark.lands());
+        for event in landing.map(|mark| mark.event) {
+            if !(self.is_done)(event) {
+                add(&mut self.waits, event, Needs::End);
+            }
+        }
+    }
+
+    fn add_transfer(
+        &mut self,
+        directory: &Directory,
+        region: Region,
+        source: Place,
+        passes: bool,
+    ) {
         let (mut source_waits, mut destination_waits) = (Waits::new(), Waits::new());
-        for row in region.segments(0, u64::MAX) {
-            let span = Span::new(row.offset, row.offset + row.length);
-            for (_, state) in directory.pieces.within(span) {
-                send_waits(state.marks(source), self.is_done, &mut source_waits);
-                let busy = state.marks(self.place).iter().map(|mark| mark.event);
-                for event in busy.filter(|event| !(self.is_done)(*event)) {
-                    add(&mut destination_waits, event, Needs::End);
-                }
+        for (span, state) in directory.pieces.within(Span::enclosing(&region)) {
+            if !span.meets(&region) {
+                continue;
+            }
+            send_waits(state.marks(source), self.is_done, &mut source_waits);
+            let busy = state.marks(self.place).iter().map(|mark| mark.event);
+            for event in busy.filter(|event| !(self.is_done)(*event)) {
+                add(&mut destination_waits, event, Needs::End);
             }
         }
         self.transfers.push(Transfer {
@@ -273,6 +396,7 @@ impl Planner<'_> {
             source,
             destination: self.place,
             route: self.network.route(source, self.place),
+            passes,
             source_waits: tidy(source_waits),
             destination_waits: tidy(destination_waits),
         });

@@ -1,4 +1,5 @@
-//! Joins many spans into few regions: neighbours into runs, equal runs at equal distances into rectangles.
+//! Joins many spans into few regions: neighbours into runs, equal runs at equal distances into rectangles,
+//! equal rectangles at equal distances into boxes.
 //!
 //! Invariant: the regions of one [`Runs`] hold exactly the spans that were pushed, in ascending order,
 //! each of at most `limit` bytes.
@@ -13,14 +14,23 @@ pub(super) struct Runs {
     limit: u64,
     // Grows to the right.
     open: Option<Span>,
-    rows: Option<Rows>,
+    rows: Option<Repeated<Span>>,
+    slices: Option<Repeated<Repeated<Span>>>,
 }
 
+/// Equal ones at equal distances.
 #[derive(Clone, Copy, Debug)]
-struct Rows {
-    first: Span,
+struct Repeated<T> {
+    first: T,
     count: u64,
     pitch: u64,
+}
+
+/// What can be repeated.
+trait Shape: Copy {
+    fn start(&self) -> u64;
+    fn bytes(&self) -> u64;
+    fn is_like(&self, other: &Self) -> bool;
 }
 
 impl Runs {
@@ -29,6 +39,7 @@ impl Runs {
             limit: limit.max(1),
             open: None,
             rows: None,
+            slices: None,
         }
     }
 
@@ -47,58 +58,95 @@ impl Runs {
         self.add_row(complete)
     }
 
-    /// What is left, at most two regions.
+    /// What is left, at most three regions.
     pub(super) fn finish(&mut self) -> impl Iterator<Item = Region> + use<> {
-        let last = self.open.take().and_then(|open| self.add_row(open));
-        let rest = self.rows.take().map(Rows::region);
-        last.into_iter().chain(rest)
+        let row = self.open.take().and_then(|open| self.add_row(open));
+        let rows = self.rows.take().and_then(|rows| self.add_slice(rows));
+        let slices = self.slices.take().map(Repeated::region);
+        row.into_iter().chain(rows).chain(slices)
     }
 
     fn add_row(&mut self, row: Span) -> Option<Region> {
-        let Some(rows) = &mut self.rows else {
-            self.rows = Some(Rows::one(row));
-            return None;
-        };
-        if rows.extend(row, self.limit) {
-            return None;
-        }
-        self.rows.replace(Rows::one(row)).map(Rows::region)
+        let complete = Repeated::add(&mut self.rows, row, self.limit)?;
+        self.add_slice(complete)
+    }
+
+    fn add_slice(&mut self, rows: Repeated<Span>) -> Option<Region> {
+        Repeated::add(&mut self.slices, rows, self.limit).map(Repeated::region)
     }
 }
 
-impl Rows {
-    fn one(first: Span) -> Rows {
-        Rows {
-            first,
-            count: 1,
-            pitch: 0,
-        }
+impl Shape for Span {
+    fn start(&self) -> u64 {
+        self.start
     }
 
-    fn extend(&mut self, row: Span, limit: u64) -> bool {
-        let length = self.first.length();
-        let distance = row.start - self.first.start;
+    fn bytes(&self) -> u64 {
+        self.length()
+    }
+
+    fn is_like(&self, other: &Span) -> bool {
+        self.length() == other.length()
+    }
+}
+
+impl<T: Shape> Shape for Repeated<T> {
+    fn start(&self) -> u64 {
+        self.first.start()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.first.bytes() * self.count
+    }
+
+    fn is_like(&self, other: &Repeated<T>) -> bool {
+        self.first.is_like(&other.first) && (self.count, self.pitch) == (other.count, other.pitch)
+    }
+}
+
+impl<T: Shape> Repeated<T> {
+    // Adds one after all others; gives those before it where it does not fit.
+    fn add(all: &mut Option<Repeated<T>>, next: T, limit: u64) -> Option<Repeated<T>> {
+        if all.as_mut().is_some_and(|all| all.extend(next, limit)) {
+            return None;
+        }
+        all.replace(Repeated {
+            first: next,
+            count: 1,
+            pitch: 0,
+        })
+    }
+
+    fn extend(&mut self, next: T, limit: u64) -> bool {
+        let distance = next.start() - self.start();
         let pitch = if self.count == 1 {
             distance
         } else {
             self.pitch
         };
-        let fits = row.length() == length
+        let fits = self.first.is_like(&next)
             && distance == pitch * self.count
-            && length * (self.count + 1) <= limit;
+            && self.bytes() + next.bytes() <= limit;
         if fits {
             (self.count, self.pitch) = (self.count + 1, pitch);
         }
         fits
     }
+}
 
+impl Repeated<Repeated<Span>> {
     fn region(self) -> Region {
-        let length = self.first.length();
-        let pitch = if self.count == 1 { length } else { self.pitch };
-        let slice = pitch.saturating_mul(self.count);
-        let rect = Region::rect(self.first.start, [length, self.count, 1], pitch, slice);
+        let rows = self.first;
+        let size = [rows.first.length(), rows.count, self.count];
+        let row_pitch = if rows.count == 1 { size[0] } else { rows.pitch };
+        let slice_pitch = if self.count == 1 {
+            row_pitch.saturating_mul(rows.count)
+        } else {
+            self.pitch
+        };
+        let region = Region::rect(rows.start(), size, row_pitch, slice_pitch);
         // Rows ascend inside of a buffer, so the numbers are those of a region.
-        rect.unwrap_or_else(|_| unreachable!("ascending spans of a buffer"))
+        region.unwrap_or_else(|_| unreachable!("ascending spans of a buffer"))
     }
 }
 
@@ -128,6 +176,10 @@ mod tests {
             [Region::rect(0, [4, 3, 1], 10, 30).unwrap()]
         );
         assert_eq!(joined([(0, 4), (10, 14), (20, 25)], 100).len(), 2);
+        assert_eq!(
+            joined([(0, 4), (10, 14), (30, 34), (40, 44), (60, 64), (70, 74)], 100),
+            [Region::rect(0, [4, 2, 3], 10, 30).unwrap()]
+        );
     }
 
     proptest! {

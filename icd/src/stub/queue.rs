@@ -353,6 +353,10 @@ impl Queue {
         let standing = Standing {
             is_gated,
             is_first: order.is_first(in_order) && life.wait.iter().all(|on| on.is_done()),
+            behind: order
+                .earlier_gated(in_order, place)
+                .newest()
+                .map(|newest| newest.id()),
         };
         if life.visible {
             self.visible.fetch_add(1, Ordering::AcqRel);
@@ -368,11 +372,12 @@ impl Queue {
         Ok(event)
     }
 
-    /// Whether the queue's order still has something before this withheld command that is withheld.
-    pub(super) fn withholds(&self, event: &Event, place: Place) -> bool {
+    /// The oldest of what the queue's order puts before this withheld command that is withheld too.
+    pub(super) fn withholds(&self, event: &Event, place: Place) -> Option<EventId> {
         let mut order = self.order.lock();
         let first = order.earlier_gated(self.is_in_order(), place).first();
-        first.is_some_and(|first| first.id() < event.id())
+        let first = first.map(|first| first.id());
+        first.filter(|first| *first < event.id())
     }
 
     /// One that was counted as visible has ended, or was never sent.

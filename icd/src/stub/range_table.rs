@@ -12,10 +12,10 @@ use causeway_proto::region::{Region, Segment};
 /// See the module.
 #[derive(Debug)]
 pub(super) struct RangeTable<T> {
-    // By first byte, then key.
-    entries: BTreeMap<(u64, u64), Entry<T>>,
-    // No entry is longer, from its first byte to its last.
-    longest: u64,
+    // By class of length, first byte and key: what may reach a byte is near it, whatever else is long.
+    entries: BTreeMap<(u32, u64, u64), Entry<T>>,
+    // How many there are of each class.
+    classes: BTreeMap<u32, usize>,
 }
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl<T> Default for RangeTable<T> {
     fn default() -> Self {
         RangeTable {
             entries: BTreeMap::new(),
-            longest: 0,
+            classes: BTreeMap::new(),
         }
     }
 }
@@ -36,33 +36,45 @@ impl<T> Default for RangeTable<T> {
 impl<T> RangeTable<T> {
     /// Attaches `value` to the region; `key` is new.
     pub(super) fn insert(&mut self, key: u64, region: Region, value: T) {
-        self.longest = self.longest.max(extent(&region));
+        let class = class(&region);
+        *self.classes.entry(class).or_default() += 1;
         self.entries
-            .insert((region.offset(), key), Entry { region, value });
+            .insert((class, region.offset(), key), Entry { region, value });
     }
 
     /// Takes out what was inserted under this key and region.
     pub(super) fn remove(&mut self, key: u64, region: &Region) -> Option<T> {
-        let entry = self.entries.remove(&(region.offset(), key));
-        if self.entries.is_empty() {
-            self.longest = 0;
+        let class = class(region);
+        let entry = self.entries.remove(&(class, region.offset(), key))?;
+        if let Some(count) = self.classes.get_mut(&class) {
+            *count -= 1;
+            if *count == 0 {
+                self.classes.remove(&class);
+            }
         }
-        entry.map(|entry| entry.value)
+        Some(entry.value)
     }
 
-    /// The values at regions that share a byte with this one.
-    pub(super) fn overlapping(&mut self, region: &Region) -> impl Iterator<Item = &mut T> {
+    /// Regions that share a byte with this one, and their values.
+    pub(super) fn overlapping(&self, region: &Region) -> impl Iterator<Item = (&Region, &T)> {
         let region = *region;
-        let first = region.offset().saturating_sub(self.longest);
-        self.entries
-            .range_mut((first, 0)..(region.end(), 0))
+        let near = move |class: &u32| {
+            let longest = 1u64.checked_shl(*class).map_or(u64::MAX, |length| length - 1);
+            let first = region.offset().saturating_sub(longest);
+            self.entries
+                .range((*class, first, 0)..(*class, region.end().max(first), 0))
+        };
+        self.classes
+            .keys()
+            .flat_map(near)
             .filter(move |(_, entry)| overlap(&entry.region, &region))
-            .map(|(_, entry)| &mut entry.value)
+            .map(|(_, entry)| (&entry.region, &entry.value))
     }
 }
 
-fn extent(region: &Region) -> u64 {
-    region.end() - region.offset()
+// How many bits the length takes, from the first byte to the last.
+fn class(region: &Region) -> u32 {
+    u64::BITS - (region.end() - region.offset()).leading_zeros()
 }
 
 /// Whether two regions of one buffer (or address space) share a byte. Exact, also for interleaved rows.
@@ -148,7 +160,7 @@ mod tests {
                     prop_assert_eq!(table.remove(key, &region), None);
                 }
             }
-            let found: BTreeSet<u64> = table.overlapping(&asked).map(|key| *key).collect();
+            let found: BTreeSet<u64> = table.overlapping(&asked).map(|(_, key)| *key).collect();
             let expected: BTreeSet<u64> = naive
                 .iter()
                 .filter(|(_, region)| !bytes(region).is_disjoint(&bytes(&asked)))

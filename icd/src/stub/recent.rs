@@ -36,6 +36,20 @@ impl Recent {
         self.first().is_some()
     }
 
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
+        self.sweep_at = 0;
+    }
+
+    /// The newest.
+    pub(super) fn newest(&mut self) -> Option<Arc<Event>> {
+        while self.events.back().is_some_and(|event| !self.holds(event)) {
+            self.events.pop_back();
+        }
+        self.events.back().and_then(Weak::upgrade)
+    }
+
     /// The oldest.
     pub(super) fn first(&mut self) -> Option<Arc<Event>> {
         self.drop_over();

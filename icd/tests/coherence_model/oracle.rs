@@ -53,6 +53,7 @@ impl Program {
             let buffer = buffer_of(transfer.buffer);
             let set = of_region(&transfer.region);
             assert_eq!(slot(transfer.destination), place);
+            assert!(!transfer.passes || place == 0, "only for a map");
             assert!(transfer.region.packed_length() <= self.limits.transfer);
             assert_eq!(moved[buffer] & set, 0, "a byte moves twice");
             moved[buffer] |= set;

@@ -71,7 +71,7 @@ pub(crate) struct Program {
     /// How far commands get between two calls.
     pub(crate) eagerness: usize,
     pub(crate) lost: [bool; PLACES],
-    pub(crate) mapped: Option<Mapped>,
+    pub(crate) mapped: Vec<Mapped>,
     /// Stamps of the flat memory; 0 is undefined.
     pub(crate) flat: [[u32; 64]; BUFFERS],
     sizes: [u64; BUFFERS],
@@ -135,7 +135,7 @@ impl Program {
             sites: choices.between(1, most),
             eagerness: choices.between(1, 6),
             lost: [false; PLACES],
-            mapped: None,
+            mapped: Vec::new(),
             flat: [[0; 64]; BUFFERS],
             sizes: [0; BUFFERS],
             relayed: [[false; PLACES]; PLACES],
@@ -350,7 +350,9 @@ impl Program {
         for transfer in plan.transfers() {
             let buffer = buffer_of(transfer.buffer);
             let set = of_region(&transfer.region);
-            self.oracle.share(slot(transfer.destination), buffer, set);
+            if !transfer.passes {
+                self.oracle.share(slot(transfer.destination), buffer, set);
+            }
         }
     }
 
@@ -361,7 +363,9 @@ impl Program {
             let (buffer, set) = (buffer_of(memory), of_run(span.start, span.end));
             match mode {
                 Mode::Read | Mode::MapWrite | Mode::MapInvalidate => {}
-                Mode::Write | Mode::ReadWrite => self.oracle.write(place, buffer, set),
+                Mode::Write | Mode::ReadWrite | Mode::UploadRows => {
+                    self.oracle.write(place, buffer, set);
+                }
                 Mode::Upload => {
                     self.oracle.write(place, buffer, set);
                     self.oracle.share(0, buffer, set);

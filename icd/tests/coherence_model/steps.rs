@@ -21,7 +21,10 @@ impl Program {
             10 | 11 => self.read_some(choices),
             12 => self.read_rect(choices),
             13 => self.map(choices),
-            14 => self.unmap(choices),
+            14 if !self.mapped.is_empty() => {
+                let at = choices.below(self.mapped.len());
+                self.unmap(at, choices);
+            }
             15 => self.migrate(choices),
             16 => self.disturb(choices),
             _ => {}
@@ -39,7 +42,9 @@ impl Program {
 
     /// The program ends: everything runs, and what is not lost is what it should be.
     pub(crate) fn end(&mut self, choices: &mut Choices) {
-        self.unmap(choices);
+        while !self.mapped.is_empty() {
+            self.unmap(0, choices);
+        }
         for buffer in 0..BUFFERS {
             let queue = self.queue(choices);
             self.read(queue, buffer, self.whole(buffer), choices);
@@ -107,14 +112,12 @@ impl Program {
 
     // What is mapped may not be written, nor touched at all if it is mapped for writing.
     fn make_room(&mut self, reads: &Sets, writes: &Sets, choices: &mut Choices) {
-        let Some(mapped) = &self.mapped else {
-            return;
+        let is_touched = |mapped: &Mapped| {
+            let region = in_buffer(mapped.buffer, of_region(&mapped.region));
+            touch(&region, writes) || (mapped.kind != MapKind::Read && touch(&region, reads))
         };
-        let region = in_buffer(mapped.buffer, of_region(&mapped.region));
-        let touches =
-            touch(&region, writes) || (mapped.kind != MapKind::Read && touch(&region, reads));
-        if touches {
-            self.unmap(choices);
+        while let Some(at) = self.mapped.iter().position(is_touched) {
+            self.unmap(at, choices);
         }
     }
 
@@ -266,16 +269,16 @@ impl Program {
     }
 
     fn map(&mut self, choices: &mut Choices) {
-        self.unmap(choices);
         let queue = self.queue(choices);
         let buffer = choices.below(BUFFERS);
-        let region = self.linear(buffer, choices);
+        let region = self.region(buffer, choices);
         let set = in_buffer(buffer, of_region(&region));
         let (kind, reads, writes) = match choices.below(3) {
             0 => (MapKind::Read, set, NOTHING),
             1 => (MapKind::Write, set, set),
             _ => (MapKind::WriteInvalidate, NOTHING, set),
         };
+        self.make_room(&reads, &writes, choices);
         let expected = self.expect(&reads);
         let call = Call {
             queue,
@@ -284,19 +287,18 @@ impl Program {
             reads,
             writes,
         };
-        self.mapped = self.call(&call, choices).map(|op| Mapped {
+        let op = self.call(&call, choices);
+        self.mapped.extend(op.map(|op| Mapped {
             op,
             buffer,
             region,
             kind,
             expected,
-        });
+        }));
     }
 
-    fn unmap(&mut self, choices: &mut Choices) {
-        let Some(mapped) = self.mapped.take() else {
-            return;
-        };
+    fn unmap(&mut self, at: usize, choices: &mut Choices) {
+        let mapped = self.mapped.swap_remove(at);
         if !self.wait(mapped.op, choices) {
             return;
         }
@@ -358,7 +360,7 @@ impl Program {
         let set = Program::span_set(span);
         let in_use =
             |mapped: &Mapped| mapped.buffer == buffer && of_region(&mapped.region) & set != 0;
-        if self.mapped.as_ref().is_some_and(in_use) {
+        if self.mapped.iter().any(in_use) {
             return;
         }
         if self.forget(memory_id(buffer), span) {

@@ -123,21 +123,21 @@ impl Distributed {
                 work,
             };
             if standing.is_gated {
-                return withheld.push(held);
+                return withheld.push(held, standing.behind);
             }
             sequence.issue(held, standing.is_first)
         })
     }
 
-    /// An unset user event of the application was set: sends what it alone held back.
-    pub(super) fn release_withheld(&self) {
+    /// This user event of the application was set: sends what it alone held back.
+    pub(super) fn release_withheld(&self, set: EventId) {
         if transport::check_not_forked().is_err() {
             return;
         }
         let mut state = self.state.lock();
         let State { sequence, withheld } = &mut *state;
         self.settle(sequence);
-        withheld.release(|held| {
+        withheld.release(set, |held| {
             let event = held.event.clone();
             if let Err(status) = sequence.issue(held, false) {
                 event.fail(status);

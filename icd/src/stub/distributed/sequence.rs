@@ -113,7 +113,7 @@ impl Sequence {
                 };
                 self.failed(event, failure);
             } else {
-                self.coherence.arrived(event);
+                self.coherence.succeeded(event);
             }
             self.open.remove(&event);
             self.loads.end(event);

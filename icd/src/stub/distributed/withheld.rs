@@ -4,13 +4,15 @@
 //! specification says of `clReleaseEvent`: to cancel it would let in-order successors run upon bytes that never
 //! came.
 //!
-//! Invariant: they are kept in the order of their calls, and looked at in that order, so that one pass finds
-//! all that may go.
+//! Each is kept under one event that holds it back, and looked at only when that does so no more. Invariant: what
+//! goes, goes in the order of the calls, as far as several may go at once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use causeway_proto::id::EventId;
 use causeway_proto::limits::MAX_HELD_COMMANDS;
+use rustc_hash::FxHashMap;
 
 use crate::error::{ClResult, Status};
 use crate::stub::queue::Place;
@@ -33,7 +35,13 @@ pub(super) struct Held {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
-    commands: VecDeque<Held>,
+    // In the order of their calls.
+    commands: BTreeMap<u64, Held>,
+    next: u64,
+    // Which of them are kept under an event.
+    behind: FxHashMap<EventId, Vec<u64>>,
+    // What nothing holds back any more, though nobody has said so yet.
+    free: BTreeSet<u64>,
 }
 
 impl std::fmt::Debug for Held {
@@ -45,32 +53,55 @@ impl std::fmt::Debug for Held {
 }
 
 impl Held {
-    fn is_free(&self) -> bool {
-        !self.wait.iter().any(|on| on.is_gated()) && !self.queue.withholds(&self.event, self.place)
+    fn gate(&self) -> Option<EventId> {
+        let gate = self.wait.iter().find(|on| on.is_gated());
+        gate.map(|gate| gate.id())
     }
 }
 
 impl Withheld {
-    /// Keeps one.
+    /// Keeps one; `behind` is the newest of what its queue's order puts before it that is kept too.
     ///
     /// # Errors
     /// `CL_OUT_OF_HOST_MEMORY` when there are too many.
-    pub(super) fn push(&mut self, held: Held) -> ClResult {
+    pub(super) fn push(&mut self, held: Held, behind: Option<EventId>) -> ClResult {
         if self.commands.len() >= MAX_HELD_COMMANDS {
             return Err(Status::OUT_OF_HOST_MEMORY);
         }
-        self.commands.push_back(held);
+        let number = self.next;
+        self.next += 1;
+        self.keep(number, held.gate().or(behind));
+        self.commands.insert(number, held);
         Ok(())
     }
 
-    /// Gives out what nothing holds back any more.
-    pub(super) fn release(&mut self, mut go: impl FnMut(Held)) {
-        for held in std::mem::take(&mut self.commands) {
-            if held.is_free() {
+    // An event that was set meanwhile is still to be released.
+    fn keep(&mut self, number: u64, under: Option<EventId>) {
+        match under {
+            Some(event) => self.behind.entry(event).or_default().push(number),
+            None => {
+                self.free.insert(number);
+            }
+        }
+    }
+
+    /// This user event was set: gives out what nothing holds back any more.
+    pub(super) fn release(&mut self, set: EventId, mut go: impl FnMut(Held)) {
+        let mut candidates = std::mem::take(&mut self.free);
+        candidates.extend(self.behind.remove(&set).into_iter().flatten());
+        while let Some(number) = candidates.pop_first() {
+            let Some(held) = self.commands.get(&number) else {
+                continue;
+            };
+            let gate = held.gate();
+            let gate = gate.or_else(|| held.queue.withholds(&held.event, held.place));
+            if gate.is_some() {
+                self.keep(number, gate);
+            } else if let Some(held) = self.commands.remove(&number) {
                 held.event.set_withheld(false);
+                let event = held.event.id();
                 go(held);
-            } else {
-                self.commands.push_back(held);
+                candidates.extend(self.behind.remove(&event).into_iter().flatten());
             }
         }
     }

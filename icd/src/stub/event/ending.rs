@@ -47,9 +47,10 @@ impl End {
 /// What its queue's order puts before a command. What is gone has settled.
 #[derive(Debug, Default)]
 pub(in crate::stub) struct Precedents {
-    /// The command before (in-order queue) or the last barrier (out-of-order queue).
+    /// The command before (in-order queue) or the last barrier (out-of-order queue); for what comes after
+    /// everything in an out-of-order queue, the last that did so.
     pub(in crate::stub) previous: Weak<Event>,
-    /// All that was incomplete, for what comes after everything in an out-of-order queue; and what is still
+    /// All that came in since and was incomplete, for what comes after everything in an out-of-order queue; and what is still
     /// bringing the bytes of a map to the client's copy.
     pub(in crate::stub) earlier: Vec<Weak<Event>>,
 }

@@ -31,7 +31,7 @@ impl Event {
         // A lost session has failed every dependant already; the application did its part.
         let _ = self.tell_status(Status(status));
         if let Some(distributed) = self.context.distributed() {
-            distributed.release_withheld();
+            distributed.release_withheld(self.id);
         }
         let _ = self.context.flush();
         Ok(())

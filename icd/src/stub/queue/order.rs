@@ -4,6 +4,8 @@
 
 use std::sync::{Arc, Weak};
 
+use causeway_proto::id::EventId;
+
 use super::unseen::UnseenEvents;
 use crate::stub::event::{GatedBy, Life, Precedents};
 use crate::stub::recent::Recent;
@@ -43,6 +45,8 @@ pub(in crate::stub) struct Standing {
     pub(in crate::stub) is_gated: bool,
     /// Nothing is before it that is incomplete.
     pub(in crate::stub) is_first: bool,
+    /// The newest of what its queue puts before it that is held back too.
+    pub(in crate::stub) behind: Option<EventId>,
 }
 
 /// The commands of a queue that others may come after.
@@ -52,6 +56,10 @@ pub(super) struct Order {
     last: Weak<Event>,
     // Incomplete commands.
     pub(super) pending: Recent,
+    // Of an out-of-order queue: the last that comes after everything, and what came in since. To come after
+    // these is to come after everything.
+    last_after_all: Weak<Event>,
+    since: Recent,
     // Those that the application may hold back, and the barriers among them.
     pub(super) gated: Recent,
     gated_barriers: Recent,
@@ -63,6 +71,8 @@ impl Default for Order {
         Order {
             last: Weak::new(),
             pending: Recent::new(|event| !event.is_done()),
+            last_after_all: Weak::new(),
+            since: Recent::new(|event| !event.is_done()),
             gated: Recent::new(Event::is_gated),
             gated_barriers: Recent::new(Event::is_gated),
             unseen: UnseenEvents::default(),
@@ -112,13 +122,17 @@ impl Order {
     }
 
     pub(super) fn precedents(&self, in_order: bool, place: Place) -> Precedents {
-        Precedents {
-            previous: self.last.clone(),
-            earlier: if !in_order && place.is_after_all() {
-                self.pending.all_weak().collect()
-            } else {
-                Vec::new()
-            },
+        if !in_order && place.is_after_all() {
+            // Not all that is pending: where barriers follow each other, each would name all before it.
+            Precedents {
+                previous: self.last_after_all.clone(),
+                earlier: self.since.all_weak().collect(),
+            }
+        } else {
+            Precedents {
+                previous: self.last.clone(),
+                earlier: Vec::new(),
+            }
         }
     }
 
@@ -131,6 +145,12 @@ impl Order {
 
     pub(super) fn push(&mut self, event: &Arc<Event>, in_order: bool, gated: bool, place: Place) {
         self.pending.push(event);
+        if !in_order && place.is_after_all() {
+            self.last_after_all = Arc::downgrade(event);
+            self.since.clear();
+        } else if !in_order {
+            self.since.push(event);
+        }
         if in_order || matches!(place, Place::Barrier { .. }) {
             self.last = Arc::downgrade(event);
         }
