@@ -71,7 +71,7 @@ pub(crate) fn apply(
             let event = Command::new(id, Kind::User, false, &shared.outbox);
             let mut core = shared.core.lock();
             core.room(shared)?;
-            Ok(core.graph.add_user_event(id, event)?)
+            Ok(core.add_user_event(&event)?)
         }
         Some(Wire::SetUserEventStatus(set)) => set_user_event_status(shared, set, runner),
         Some(Wire::Query(query)) => super::query::answer(shared, query),
@@ -121,7 +121,7 @@ fn enqueue(
         if core.graph.events() / 2 >= shared.limits.objects {
             return Err(full);
         }
-        core.graph.add_user_event(id, Arc::clone(&command))?;
+        core.add_user_event(&command)?;
         core.graph.failed(id, &mut VecDeque::new());
         drop(core);
         if let Some((far, _)) = &prepared.far {
@@ -157,7 +157,7 @@ fn enqueue(
         expects,
         far: far.map(|(far, _)| far),
     };
-    let run = core.graph.submit(id, kept, queue_id, &names, role, task)?;
+    let run = core.submit(kept, queue_id, &names, role, task)?;
     if unseen {
         // The client does not name it any more. It is under way, so the graph keeps it until it has gone.
         core.graph.release(id);
@@ -186,12 +186,8 @@ fn path_of(shared: &Arc<Shared>, enqueue: &Enqueue) -> Result<Option<Arc<Path>>,
 }
 
 fn waited_for(core: &Core, wait: &[u64]) -> Result<Vec<Arc<Command>>, Violation> {
-    wait.iter()
-        .map(|id| {
-            let found = core.graph.get(EventId(*id)).map(Arc::clone);
-            found.ok_or_else(|| Violation::Unknown(format!("{:?} in a wait list", EventId(*id))))
-        })
-        .collect()
+    let events = wait.iter().map(|id| core.named(EventId(*id)));
+    events.filter_map(Result::transpose).collect()
 }
 
 fn set_user_event_status(
@@ -200,18 +196,14 @@ fn set_user_event_status(
     runner: &mut Runner<'_>,
 ) -> Result<(), Violation> {
     let (id, status) = (EventId(set.event), Status(set.status));
-    let (found, may_be_over) = {
+    let found = {
         let core = shared.core.lock();
-        let found = core.graph.known(id).map(Arc::clone);
-        (found, Some(id) <= core.newest_mirror)
+        let known = core.graph.known(id).map(Arc::clone);
+        known.map_or_else(|| core.named(id), |known| Ok(Some(known)))?
     };
     let Some(event) = found else {
-        // A mirror that another worker's word ended, and the client released, was here once.
-        return if may_be_over {
-            Ok(())
-        } else {
-            Err(Violation::Unknown(format!("{id:?}")))
-        };
+        // A mirror that another worker's word has ended.
+        return Ok(());
     };
     if !event.is_user_event() || set.status > 0 {
         return Err(Violation::Malformed("a status for what takes none"));
