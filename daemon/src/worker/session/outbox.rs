@@ -126,11 +126,7 @@ impl Outbox {
     }
 
     /// Several commands have ended.
-    pub(crate) fn complete_all(
-        &self,
-        completions: Vec<Completion>,
-        spent: Arc<dyn Send + Sync>,
-    ) {
+    pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Arc<dyn Send + Sync>) {
         let mut state = self.state.lock();
         state.batch.completions.extend(completions);
         state.spent.others.push(spent);
