@@ -124,7 +124,8 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateMirror) -> Result<(), 
     let link = LinkId(create.link);
     let mirror = Command::new(id, Kind::Mirror(link), false, &shared.outbox);
     let mut core = shared.core.lock();
-    core.room(shared)?;
+    // The driver has nothing of it.
+    let _ = core.room(shared)?;
     core.add_user_event(&mirror)?;
     if let Some(status) = core.early.take(link, id) {
         // New as it is, nobody waits for it and nobody wants to be told.

@@ -80,6 +80,9 @@ use crate::runtime::node::Node;
 use crate::runtime::stdout;
 use crate::runtime::watch::Enqueuing;
 
+/// Objects beyond the limit that a client may name, though they were not made.
+const BROKEN: usize = 1 << 20;
+
 /// How often the keeper looks for ended commands that are not forgotten yet.
 const KEEPING: Duration = Duration::from_millis(200);
 
@@ -114,8 +117,11 @@ pub enum Violation {
     /// A new object's id is in use.
     #[error("{0} exists already")]
     Taken(String),
-    /// More objects than a session may have.
-    #[error("the session has its full number of objects")]
+    /// More objects than a session may have, and far more.
+    #[error(
+        "the session has far more objects than the {BROKEN} beyond its limit that are kept as failed; \
+         release them, or raise `[sessions] objects` on the node"
+    )]
     TooMany,
     /// What no client of ours sends.
     #[error("{0}")]
@@ -166,23 +172,28 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Whether one more object or event fits.
-    pub(crate) fn room(&mut self, shared: &Shared) -> Result<(), Violation> {
-        if !self.has_room(shared) {
+    /// Whether one more object or event fits: then the driver may be asked for it. What does not fit is kept as broken
+    /// with the status, so that the client may name it.
+    ///
+    /// # Errors
+    /// [`Violation::TooMany`] when even the broken ones are too many.
+    pub(crate) fn room(&mut self, shared: &Shared) -> Result<Result<(), Status>, Violation> {
+        let most = shared.limits.objects;
+        if self.count(shared) >= most {
             let spent = shared.outbox.take_spent();
             self.forget(&spent);
             self.parked.push(spent);
         }
-        if self.has_room(shared) {
-            Ok(())
-        } else {
-            Err(Violation::TooMany)
+        match self.count(shared) {
+            count if count < most => Ok(Ok(())),
+            count if count < most + BROKEN => Ok(Err(Status::OUT_OF_HOST_MEMORY)),
+            _ => Err(Violation::TooMany),
         }
     }
 
-    fn has_room(&self, shared: &Shared) -> bool {
+    fn count(&self, shared: &Shared) -> usize {
         let unseen = shared.unseen.load(Ordering::Relaxed);
-        self.objects.count() + self.graph.events() + unseen < shared.limits.objects
+        self.objects.count() + self.graph.events() + unseen
     }
 
     /// Adds the event of a user event or mirror.
@@ -233,19 +244,17 @@ impl Core {
             }
         }
     }
-
-    /// Adds an object, if one more fits.
-    pub(crate) fn with_room(
-        &mut self,
-        shared: &Shared,
-        add: impl FnOnce(&mut Core) -> Result<(), Violation>,
-    ) -> Result<(), Violation> {
-        self.room(shared)?;
-        add(self)
-    }
 }
 
 impl Shared {
+    /// As [`Core::room`].
+    ///
+    /// # Errors
+    /// As [`Core::room`].
+    pub(crate) fn room(&self) -> Result<Result<(), Status>, Violation> {
+        self.core.lock().room(self)
+    }
+
     /// Forgets what has ended. The calling thread may enter the driver.
     pub(crate) fn clean_up(&self) {
         let spent = self.outbox.take_spent();

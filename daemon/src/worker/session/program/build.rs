@@ -173,8 +173,9 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
         return Err(Violation::Malformed("a list of programs is too long"));
     }
     let id = ProgramId(link.program);
-    let (program, inputs) = {
+    let (program, inputs, room) = {
         let mut core = shared.core.lock();
+        let room = core.room(shared)?;
         let context = find(&core.objects.contexts, ContextId(link.context))?;
         let inputs = link
             .inputs
@@ -182,8 +183,8 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             .map(|input| find(&core.objects.programs, ProgramId(*input)))
             .collect::<Result<Vec<_>, _>>()?;
         let program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
-        core.with_room(shared, |core| add(&mut core.objects.programs, id, program))?;
-        (find(&core.objects.programs, id)?, inputs)
+        add(&mut core.objects.programs, id, program)?;
+        (find(&core.objects.programs, id)?, inputs, room)
     };
     let devices = program.devices(&link.devices)?;
     let others = inputs.iter().map(|input| input.id).collect();
@@ -195,6 +196,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
         RequestId(link.request),
         move |program| {
             let prepared = || -> Result<_, Status> {
+                room?;
                 let compiled = inputs
                     .iter()
                     .map(|i| i.native())
