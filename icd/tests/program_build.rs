@@ -388,3 +388,15 @@ fn asking_for_binaries_does_not_keep_others_from_making_kernels() {
     });
     ok!(clReleaseProgram(program));
 }
+
+// A driver may hold the last launch's kernel a little longer than clFinish waits.
+#[test]
+fn a_program_is_built_again_and_again_behind_its_last_launch() {
+    let cl = Fixture::new();
+    let program = program(&cl, TWO);
+    for round in 0..400 {
+        let options = format!("-DROUND={}", round % 2);
+        assert_eq!(build(program, &options), CL_SUCCESS, "round {round}");
+        assert_eq!(answer_of(&cl, program, "two"), 2);
+    }
+}

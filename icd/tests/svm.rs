@@ -421,3 +421,90 @@ fn many_allocations_live_side_by_side() {
         free(&cl, *at);
     }
 }
+
+/// Migrates to the host; waits for the event alone.
+fn migrate_to_host(cl: &Fixture, at: *mut u8, size: usize) {
+    let pointer: *const std::ffi::c_void = at.cast_const().cast();
+    let mut event = null_mut();
+    ok!(clEnqueueSVMMigrateMem(
+        cl.queue,
+        1,
+        (&raw const pointer).cast_mut(),
+        &raw const size,
+        CL_MIGRATE_MEM_OBJECT_HOST,
+        0,
+        null(),
+        &raw mut event
+    ));
+    ok!(clWaitForEvents(1, &raw const event));
+    ok!(clReleaseEvent(event));
+}
+
+/// The program's bytes, which nobody has mapped.
+fn here(at: *mut u8, size: usize) -> Vec<u8> {
+    // SAFETY: of an allocation, whose bytes nothing writes meanwhile.
+    unsafe { std::slice::from_raw_parts(at, size) }.to_vec()
+}
+
+#[test]
+fn a_migration_to_the_host_brings_the_bytes_without_a_map() {
+    let cl = Fixture::new();
+    for size in SIZES {
+        let at = allocate(&cl, size);
+        assert_eq!(copy(&cl, at, pattern(1, size).as_ptr(), size), CL_SUCCESS);
+        // A size of 0 means the whole allocation.
+        migrate_to_host(&cl, at, 0);
+        assert!(here(at, size) == pattern(1, size), "{size}");
+        // A part, behind a map of something else.
+        assert_eq!(copy(&cl, at, pattern(2, size).as_ptr(), size), CL_SUCCESS);
+        map(&cl, CL_MAP_READ, at, 8);
+        unmap(&cl, at);
+        // SAFETY: inside of the allocation.
+        migrate_to_host(&cl, unsafe { at.add(16) }, 32);
+        assert_eq!(here(at, 48)[16..], pattern(2, size)[16..48]);
+        assert!(here(at, size)[48..] == pattern(1, size)[48..], "{size}");
+        free(&cl, at);
+    }
+}
+
+#[test]
+fn a_migration_to_the_host_leaves_alone_what_the_program_writes() {
+    let cl = Fixture::new();
+    let other = cl.another_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+    for size in SIZES {
+        let at = allocate(&cl, size);
+        assert_eq!(copy(&cl, at, pattern(1, size).as_ptr(), size), CL_SUCCESS);
+        let written = map(&cl, CL_MAP_WRITE, at, 16);
+        written.fill(9);
+        migrate_to_host(&cl, at, size);
+        let mut expected = pattern(1, size);
+        expected[..16].fill(9);
+        assert!(here(at, size) == expected, "{size}");
+        unmap(&cl, at);
+        assert!(fetch(&cl, at, size) == expected);
+        // One that is held back while the program maps and writes elsewhere.
+        let gate = cl.user_event();
+        let pointer: *const std::ffi::c_void = at.cast_const().cast();
+        ok!(clEnqueueSVMMigrateMem(
+            other,
+            1,
+            (&raw const pointer).cast_mut(),
+            &raw const size,
+            CL_MIGRATE_MEM_OBJECT_HOST,
+            1,
+            &raw const gate,
+            null_mut()
+        ));
+        let written = map(&cl, CL_MAP_WRITE, at, 32);
+        written.fill(7);
+        ok!(clSetUserEventStatus(gate, CL_COMPLETE));
+        ok!(clFinish(other));
+        expected[..32].fill(7);
+        assert!(here(at, size) == expected, "{size}");
+        unmap(&cl, at);
+        assert!(fetch(&cl, at, size) == expected);
+        ok!(clReleaseEvent(gate));
+        free(&cl, at);
+    }
+    ok!(clReleaseCommandQueue(other));
+}

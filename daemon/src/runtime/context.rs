@@ -4,12 +4,24 @@
 //! is one of them; every method checks.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::time::Duration;
 
 use causeway_proto::status::Status;
 use opencl_sys::{CL_CONTEXT_PLATFORM, cl_context};
 
 use super::library::{check, cl};
 use super::node::{Device, Platform};
+
+/// Milliseconds between attempts to make a context.
+const PAUSES: [u64; 5] = [20, 40, 80, 160, 320];
+/// What drivers say of a device that is short of something now. NVIDIA's own code stands for whatever went wrong inside.
+const PASSING: [Status; 5] = [
+    Status::DEVICE_NOT_AVAILABLE,
+    Status(-4), // CL_MEM_OBJECT_ALLOCATION_FAILURE
+    Status::OUT_OF_RESOURCES,
+    Status::OUT_OF_HOST_MEMORY,
+    Status(-9999),
+];
 
 /// A native context; released when dropped.
 #[derive(Debug)]
@@ -40,19 +52,23 @@ impl Context {
         let properties = [CL_CONTEXT_PLATFORM, platform.raw as isize, 0];
         // Never freed: a driver may report after the context's release, and contexts are few.
         let listener: *mut ErrorListener = Box::into_raw(Box::new(listener));
-        let mut status = 0;
-        // SAFETY: lists are as long as said, properties end in 0, the listener lives for ever.
-        let raw = unsafe {
-            cl!(clCreateContext(
-                properties.as_ptr(),
-                u32::try_from(ids.len()).map_err(|_| Status::OUT_OF_HOST_MEMORY)?,
-                ids.as_ptr(),
-                Some(notified),
-                listener.cast(),
-                &raw mut status
-            ))
+        let create = || -> Result<cl_context, Status> {
+            let mut status = 0;
+            // SAFETY: lists are as long as said, properties end in 0, the listener lives for ever.
+            let raw = unsafe {
+                cl!(clCreateContext(
+                    properties.as_ptr(),
+                    u32::try_from(ids.len()).map_err(|_| Status::OUT_OF_HOST_MEMORY)?,
+                    ids.as_ptr(),
+                    Some(notified),
+                    listener.cast(),
+                    &raw mut status
+                ))
+            };
+            check(status)?;
+            Ok(raw)
         };
-        check(status)?;
+        let raw = patiently(create)?;
         Ok(Context { raw, devices })
     }
 
@@ -70,6 +86,21 @@ impl Context {
             Err(INVALID_DEVICE)
         }
     }
+}
+
+/// Tries again for a while where the driver says what may pass: other processes on the device take and give back what
+/// a context needs.
+fn patiently<T>(mut create: impl FnMut() -> Result<T, Status>) -> Result<T, Status> {
+    for pause in PAUSES.map(Duration::from_millis) {
+        match create() {
+            Err(status) if PASSING.contains(&status) => {
+                tracing::warn!(%status, ?pause, "the driver made no context; trying again");
+                std::thread::sleep(pause);
+            }
+            made => return made,
+        }
+    }
+    create()
 }
 
 impl Drop for Context {

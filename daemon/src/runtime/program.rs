@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_PROGRAM_BINARIES, CL_PROGRAM_BINARY_SIZES, CL_PROGRAM_BINARY_TYPE,
-    CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE, CL_PROGRAM_BUILD_LOG, CL_PROGRAM_BUILD_STATUS,
-    CL_PROGRAM_DEVICES, CL_PROGRAM_KERNEL_NAMES, cl_device_id, cl_program,
+    CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE, CL_PROGRAM_BUILD_LOG, CL_PROGRAM_BUILD_OPTIONS,
+    CL_PROGRAM_BUILD_STATUS, CL_PROGRAM_DEVICES, CL_PROGRAM_IL, CL_PROGRAM_KERNEL_NAMES,
+    CL_PROGRAM_SOURCE, cl_device_id, cl_program,
 };
 
 use super::context::Context;
@@ -161,6 +162,44 @@ impl Program {
             ))
         };
         Program::adopt(raw, status)
+    }
+
+    /// A second program from what this one was made from: its source, else its intermediate language, else the binaries
+    /// that it has for its devices, which are among these. Nothing of it is built.
+    ///
+    /// # Errors
+    /// What the driver says; `CL_OUT_OF_HOST_MEMORY` for binaries of more than `most` bytes.
+    pub fn again(
+        &self,
+        context: &Context,
+        among: &[Device],
+        most: usize,
+    ) -> Result<Program, Status> {
+        let source = self.info(CL_PROGRAM_SOURCE).unwrap_or_default();
+        // Of a program without source it is empty, or its NUL alone.
+        let source = source.strip_suffix(b"\0").unwrap_or(&source);
+        if !source.is_empty() {
+            return Program::with_source(context, source);
+        }
+        // Drivers of OpenCL 1.2 do not know the question.
+        let il = self.info(CL_PROGRAM_IL).unwrap_or_default();
+        if !il.is_empty() {
+            return Program::with_il(context, &il);
+        }
+        let binaries = self.binaries(most)?;
+        let places = self.devices(among)?.into_iter().zip(&binaries);
+        let (devices, binaries): (Vec<Device>, Vec<&[u8]>) = places
+            .filter(|(_, binary)| !binary.is_empty())
+            .filter_map(|(at, binary)| Some((*among.get(at?)?, binary.as_slice())))
+            .unzip();
+        Program::with_binaries(context, &devices, &binaries).0
+    }
+
+    /// `CL_PROGRAM_BUILD_OPTIONS` on `device`.
+    #[must_use]
+    pub fn build_options(&self, device: Device) -> CString {
+        let options = self.build_info(device, CL_PROGRAM_BUILD_OPTIONS);
+        CString::new(options.map(info::text).unwrap_or_default()).unwrap_or_default()
     }
 
     /// `clSetProgramSpecializationConstant`.

@@ -395,30 +395,29 @@ impl Event {
     /// Waits until it is done. The caller has flushed what it depends on.
     ///
     /// # Errors
-    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it failed.
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it failed. In a child of `fork`, where nothing ends it,
+    /// what the session says.
     pub fn wait(&self) -> ClResult {
-        if let Some(queue) = self.any_queue() {
-            if self.context.is_distributed() {
-                // What it waits for may still stand in another session's outbox.
-                let _ = self.context.flush();
+        let waited = match self.any_queue() {
+            Some(queue) => {
+                if self.context.is_distributed() {
+                    // What it waits for may still stand in another session's outbox.
+                    let _ = self.context.flush();
+                }
+                let session = queue.site().session();
+                session.wait_for(self.id, &|| self.is_done())
             }
-            // A lost session completes its events itself, so the status tells all.
-            let session = queue.site().session();
-            let waited = session.wait_for(self.id, &|| self.is_done());
-            // But for what is withheld, or stays with parts at other sites.
-            if waited.is_err()
-                && self.context.is_distributed()
-                && transport::check_not_forked().is_ok()
-            {
-                self.wait_changed();
-            }
-        } else {
+            None => Ok(()),
+        };
+        // The session is over, or has no part in it. Another thread may still be ending the event: one that enqueued
+        // while the session was lost, or one of another site.
+        if !self.is_done() && (waited.is_ok() || transport::check_not_forked().is_ok()) {
             self.wait_changed();
         }
-        if self.status() < 0 {
-            Err(Status::WAIT_LIST_FAILED)
-        } else {
-            Ok(())
+        match self.status() {
+            status if status < 0 => Err(Status::WAIT_LIST_FAILED),
+            CL_COMPLETE => Ok(()),
+            _ => Ok(waited?),
         }
     }
 

@@ -210,7 +210,7 @@ impl SessionEvents for SessionLink {
         let event = &expected.event;
         let status = Status(completion.status.min(0));
         if status.is_error() && !completion.message.is_empty() {
-            tracing::warn!("a command failed with {}: {}", status.0, completion.message);
+            tracing::warn!("a command failed with {status}: {}", completion.message);
             if let Some(context) = event.context_of_notice() {
                 context.notify(&completion.message);
             }

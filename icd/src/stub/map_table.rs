@@ -100,6 +100,12 @@ impl<T> MapTable<T> {
         })
     }
 
+    /// What the application may write.
+    pub(super) fn for_writing(&self) -> impl Iterator<Item = Region> + '_ {
+        let writing = self.live.iter().filter(|mapping| mapping.for_writing);
+        writing.map(|mapping| mapping.region)
+    }
+
     /// `CL_MEM_MAP_COUNT` of an object.
     pub(super) fn count(&self, owner: MemoryId) -> usize {
         self.live

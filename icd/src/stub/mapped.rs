@@ -4,6 +4,7 @@
 //! image's rows without gaps; the application's memory holds them with those that it was given with.
 //! Invariant: while something is mapped, or a transfer of a map or unmap runs, the shadow's pages stay.
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use causeway_proto::region::Region;
@@ -20,6 +21,9 @@ use crate::transport::HostRegion;
 /// anew would cost a small map more than the transfer.
 const KEPT: u64 = 1 << 20;
 
+/// So many bytes of a fill are put in place together.
+const PORTION: u64 = 1 << 20;
+
 /// Part of every whole buffer.
 #[derive(Debug, Default)]
 pub(super) struct Mapped(Mutex<State>);
@@ -30,8 +34,14 @@ struct State {
     maps: MapTable<Option<Arc<Event>>>,
     transfers: usize,
     shadow: Option<Shadow>,
-    // The shadow is the client's copy, of which the directory may think that it is valid.
+    // What the shadow holds is wanted also while nothing is mapped: it is the client's copy, of which the directory may
+    // think that it is valid; or it was filled.
     is_copy: bool,
+    // What unmaps may still take, each by its name.
+    uploads: Vec<(u64, Region)>,
+    // Fills under way, and what else has been mapped for writing since the first of them was enqueued.
+    fills: usize,
+    mapped_since: Vec<Region>,
     // Whether the application's memory takes bytes, once somebody has looked.
     is_writable: Option<bool>,
     // The unmaps that may still take bytes from the application's memory.
@@ -72,19 +82,29 @@ pub struct Upload {
 
 /// A transfer's hold on the place where a buffer or image is mapped.
 #[derive(Debug)]
-pub struct Place(Arc<Buffer>);
+pub struct Place {
+    root: Arc<Buffer>,
+    // Of an unmap that takes bytes.
+    upload: Option<u64>,
+}
 
 impl Place {
-    fn hold(root: &Arc<Buffer>, state: &mut State) -> Place {
+    fn hold(root: &Arc<Buffer>, state: &mut State, takes: Option<Region>) -> Place {
         state.transfers += 1;
-        Place(root.clone())
+        let upload = takes.map(|region| (next_id(), region));
+        state.uploads.extend(upload);
+        Place {
+            root: root.clone(),
+            upload: upload.map(|(name, _)| name),
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.0.mapped.0.lock();
+        let mut state = self.root.mapped.0.lock();
         state.transfers -= 1;
+        state.uploads.retain(|(name, _)| Some(*name) != self.upload);
         state.rest();
     }
 }
@@ -160,11 +180,14 @@ impl Buffer {
         };
         let key = mapping.key;
         require(state.maps.insert(mapping), CL_INVALID_OPERATION)?;
+        if for_writing && state.fills > 0 {
+            state.mapped_since.push(region);
+        }
         Ok(NewMap {
             key,
             region,
             host,
-            place: Place::hold(root, &mut state),
+            place: Place::hold(root, &mut state, None),
         })
     }
 
@@ -235,7 +258,7 @@ impl Buffer {
         let Some(unmapped) = unmapped else {
             return fail(CL_INVALID_VALUE);
         };
-        let place = Place::hold(self.root(), &mut state);
+        let place = Place::hold(self.root(), &mut state, unmapped.written);
         let base = self.base(&state);
         // Letting go of an event sends: not under the lock.
         drop(state);
@@ -277,11 +300,88 @@ impl Buffer {
         }
     }
 
+    /// Bytes of the whole object, which is always here, are about to come without a map.
+    pub(super) fn fill(self: &Arc<Self>, region: Region) -> Fill {
+        let root = self.root().clone();
+        {
+            let mut state = root.mapped.0.lock();
+            state.fills += 1;
+            state.is_copy = true;
+            let mapped: Vec<Region> = state.maps.for_writing().collect();
+            state.mapped_since.extend(mapped);
+        }
+        Fill { root, region }
+    }
+
     /// `CL_MEM_MAP_COUNT`.
     #[must_use]
     pub fn map_count(self: &Arc<Self>) -> usize {
         self.root().mapped.0.lock().maps.count(self.id())
     }
+}
+
+/// Bytes on their way to where an object always is, though nobody has mapped them.
+#[derive(Debug)]
+pub(super) struct Fill {
+    root: Arc<Buffer>,
+    region: Region,
+}
+
+impl Fill {
+    /// The bytes have come; `bytes` gives a part of them, counted from the first. What the application may write now, has
+    /// written since, or has given back to be taken, stays as it is.
+    pub(super) fn land(&self, bytes: impl Fn(u64, u64) -> Option<Vec<u8>>) {
+        // Under the lock: nobody maps meanwhile.
+        let state = self.root.mapped.0.lock();
+        let Some(base) = self.root.base(&state) else {
+            return;
+        };
+        let kept = state.maps.for_writing();
+        let kept = kept.chain(state.mapped_since.iter().copied());
+        let kept = kept.chain(state.uploads.iter().map(|(_, region)| *region));
+        let begin = self.region.offset();
+        for (from, to) in without(begin..self.region.end(), kept) {
+            for at in (from..to).step_by(PORTION as usize) {
+                let length = PORTION.min(to - at);
+                let portion = Region::linear(at, length).ok();
+                let landed = portion.zip(bytes(at - begin, length));
+                let landed =
+                    landed.is_some_and(|(at, bytes)| shadow::view(base, at, None).copy_in(&bytes));
+                if !landed {
+                    tracing::error!("the node answered a migration with too few bytes");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        let mut state = self.root.mapped.0.lock();
+        state.fills -= 1;
+        if state.fills == 0 {
+            state.mapped_since = Vec::new();
+        }
+    }
+}
+
+// The parts of a range outside of these regions, in order.
+fn without(range: Range<u64>, regions: impl Iterator<Item = Region>) -> Vec<(u64, u64)> {
+    let mut taken: Vec<(u64, u64)> = regions.map(|of| (of.offset(), of.end())).collect();
+    taken.sort_unstable();
+    let (mut from, mut parts) = (range.start, Vec::new());
+    for (begin, end) in taken {
+        if begin > from {
+            parts.push((from, begin.min(range.end)));
+        }
+        from = from.max(end);
+        if from >= range.end {
+            return parts;
+        }
+    }
+    parts.push((from, range.end));
+    parts
 }
 
 /// Names a map of a buffer.
@@ -299,5 +399,28 @@ impl NewMap {
     #[must_use]
     pub fn address(&self) -> usize {
         self.host.address()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fill_leaves_out_what_is_taken() {
+        let region = |from, to| Region::linear(from, to - from).expect("a region");
+        let parts = |taken: &[(u64, u64)]| {
+            let taken = taken.iter().map(|&(from, to)| region(from, to));
+            without(10..20, taken)
+        };
+        assert_eq!(parts(&[]), [(10, 20)]);
+        assert_eq!(parts(&[(0, 5), (30, 40)]), [(10, 20)]);
+        assert_eq!(parts(&[(0, 12), (18, 25)]), [(12, 18)]);
+        assert_eq!(
+            parts(&[(16, 17), (11, 13), (12, 14)]),
+            [(10, 11), (14, 16), (17, 20)]
+        );
+        assert_eq!(parts(&[(10, 15), (15, 20)]), []);
+        assert_eq!(parts(&[(0, 100), (12, 13)]), []);
     }
 }

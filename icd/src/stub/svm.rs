@@ -7,6 +7,8 @@
 //! and stays its own as long as a command or another buffer uses it, however early the application frees it.
 #![forbid(unsafe_code)]
 
+mod migrate;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
@@ -19,6 +21,8 @@ use cl_headers::types::{
     CL_INVALID_OPERATION, CL_INVALID_VALUE,
 };
 use parking_lot::Mutex;
+
+pub use self::migrate::migrate;
 
 use super::buffer::KERNEL_ACCESS;
 use super::event::Finisher;

@@ -2,8 +2,8 @@
 //!
 //! Two byte vectors take turns: one is filled under a short lock while the other is being written, so
 //! steady traffic allocates nothing. What it is not: it knows no socket; [`Outbox::write_with`] hands
-//! a finished batch to whoever writes. Invariant: batches leave in the order of their numbers, since
-//! the buffer is taken and written under one lock.
+//! a finished batch to whoever writes. Invariant: batches leave in the order of their numbers: one writer at a time
+//! takes the oldest batch in one step, and writes it before it takes the next.
 //!
 //! An appender that may be refused finds no room once a batch has its target; one that may not (a
 //! transport thread, which may be the one that makes room on the connection) always finds some: full
@@ -147,29 +147,24 @@ impl Outbox {
         writing: &mut Vec<u8>,
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
-        // In a loop, the lock not being held across it: more may be closed meanwhile.
-        while let Some((first, mut batch)) = self.take_full() {
-            seal(first, &mut batch);
-            write(&mut batch)?;
+        // The lock is not held while a batch is written, so more may be closed meanwhile.
+        loop {
+            let oldest = self.filling.lock().take_oldest(writing);
+            let first = match oldest {
+                Oldest::None => return Ok(false),
+                Oldest::Filling(first) => first,
+                Oldest::Full(first, mut batch) => {
+                    seal(first, &mut batch);
+                    write(&mut batch)?;
+                    continue;
+                }
+            };
+            seal(first, writing);
+            let result = write(writing);
+            writing.truncate(PREFIX);
+            writing.shrink_to(KEEP_CAPACITY);
+            return result.map(|()| true);
         }
-        let first = {
-            let mut filling = self.filling.lock();
-            if filling.bytes.len() == PREFIX {
-                return Ok(false);
-            }
-            std::mem::swap(&mut filling.bytes, writing);
-            let next = filling.next;
-            std::mem::replace(&mut filling.first, next)
-        };
-        seal(first, writing);
-        let result = write(writing);
-        writing.truncate(PREFIX);
-        writing.shrink_to(KEEP_CAPACITY);
-        result.map(|()| true)
-    }
-
-    fn take_full(&self) -> Option<(u64, Vec<u8>)> {
-        self.filling.lock().full.pop_front()
     }
 
     /// For the flusher: true when there is nothing to write, and the next append will then say
@@ -191,7 +186,29 @@ impl Outbox {
     }
 }
 
+/// What leaves next, and the number of its first command.
+#[derive(Debug, PartialEq, Eq)]
+enum Oldest {
+    None,
+    Full(u64, Vec<u8>),
+    // The batch that was being filled.
+    Filling(u64),
+}
+
 impl Filling {
+    // One step, and not two looks: an append between them would close the batch that is being filled, and a newer one
+    // would be taken. `writing` gets the batch that was being filled, and lends its memory to the next.
+    fn take_oldest(&mut self, writing: &mut Vec<u8>) -> Oldest {
+        if let Some((first, batch)) = self.full.pop_front() {
+            return Oldest::Full(first, batch);
+        }
+        if self.bytes.len() == PREFIX {
+            return Oldest::None;
+        }
+        std::mem::swap(&mut self.bytes, writing);
+        Oldest::Filling(std::mem::replace(&mut self.first, self.next))
+    }
+
     fn close_batch(&mut self) {
         let batch = std::mem::replace(&mut self.bytes, vec![0; PREFIX]);
         let first = std::mem::replace(&mut self.first, self.next);
@@ -340,5 +357,46 @@ mod tests {
         assert_eq!(firsts, [Some(1), Some(3), Some(4)]);
         assert_eq!(outbox.last(), 4);
         assert!(outbox.sleep_if_empty());
+    }
+
+    #[test]
+    fn what_is_closed_while_a_writer_looks_leaves_before_what_is_newer() {
+        // Commands so large that every second one closes a batch.
+        struct Half;
+        const LENGTH: usize = MAX_BATCH / 2;
+        impl EncodeCommand for Half {
+            fn encoded_len(&self) -> usize {
+                LENGTH
+            }
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.resize(out.len() + LENGTH, 0);
+            }
+        }
+        // Each bit says whether the appender or the writer has the lock next.
+        for turns in 0u32..1 << 8 {
+            let outbox = Outbox::new();
+            let (mut writing, mut firsts) = (vec![0; PREFIX], Vec::new());
+            let mut take = |outbox: &Outbox| {
+                let oldest = outbox.filling.lock().take_oldest(&mut writing);
+                writing.truncate(PREFIX);
+                match oldest {
+                    Oldest::None => false,
+                    Oldest::Full(first, _) | Oldest::Filling(first) => {
+                        firsts.push(first);
+                        true
+                    }
+                }
+            };
+            for turn in 0..8 {
+                if turns & (1 << turn) == 0 {
+                    outbox.append(&Half, false, true).unwrap();
+                } else {
+                    take(&outbox);
+                }
+            }
+            while take(&outbox) {}
+            let appended: Vec<u64> = (1..=outbox.last()).collect();
+            assert_eq!(firsts, appended, "turns {turns:#b}");
+        }
     }
 }

@@ -70,8 +70,9 @@ pub(crate) fn apply(
             let id = EventId(create.event);
             let event = Command::new(id, Kind::User, false, &shared.outbox);
             let mut core = shared.core.lock();
-            core.room(shared)?;
-            Ok(core.graph.add_user_event(id, event)?)
+            // The driver has nothing of it.
+            let _ = core.room(shared)?;
+            Ok(core.add_user_event(&event)?)
         }
         Some(Wire::SetUserEventStatus(set)) => set_user_event_status(shared, set, runner),
         Some(Wire::Query(query)) => super::query::answer(shared, query),
@@ -100,12 +101,11 @@ fn enqueue(
     let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version, path)?;
     let unseen = enqueue.unseen && enqueue.wait.is_empty() && prepared.kind == Kind::Plain;
     if unseen && core.graph.is_clear(queue.id) {
+        // The client does not name it again, so it is not kept.
         let room = core.room(shared);
         drop(core);
-        let operation = match room {
-            Ok(()) => prepared.operation,
-            Err(_) => Err(Status::OUT_OF_HOST_MEMORY),
-        };
+        let room = room.unwrap_or(Err(Status::OUT_OF_HOST_MEMORY));
+        let operation = room.and(prepared.operation);
         runner.run_unseen(id, &queue, operation, followed);
         return Ok(());
     }
@@ -116,21 +116,17 @@ fn enqueue(
     if expects == Expects::Eagerly && !shared.bulk.announce(id) {
         return Err(Violation::Taken(format!("the bytes of {id:?}")));
     }
-    if let Err(full) = core.room(shared) {
-        // The client may still name it, so it is there, as a failure; but not without end.
-        if core.graph.events() / 2 >= shared.limits.objects {
-            return Err(full);
-        }
-        core.graph.add_user_event(id, Arc::clone(&command))?;
+    if let Err(full) = core.room(shared)? {
+        core.add_user_event(&command)?;
         core.graph.failed(id, &mut VecDeque::new());
         drop(core);
         if let Some((far, _)) = &prepared.far {
-            shared.bulk.refuse(far, Status::OUT_OF_HOST_MEMORY);
+            shared.bulk.refuse(far, full);
         }
         if expects == Expects::Eagerly {
             shared.bulk.renounce(id);
         }
-        command.finish(Status::OUT_OF_HOST_MEMORY, "too many objects".into());
+        command.finish(full, "too many objects".into());
         return Ok(());
     }
     let names: Vec<EventId> = waits.iter().map(|w| w.id()).collect();
@@ -157,7 +153,7 @@ fn enqueue(
         expects,
         far: far.map(|(far, _)| far),
     };
-    let run = core.graph.submit(id, kept, queue_id, &names, role, task)?;
+    let run = core.submit(kept, queue_id, &names, role, task)?;
     if unseen {
         // The client does not name it any more. It is under way, so the graph keeps it until it has gone.
         core.graph.release(id);
@@ -186,12 +182,8 @@ fn path_of(shared: &Arc<Shared>, enqueue: &Enqueue) -> Result<Option<Arc<Path>>,
 }
 
 fn waited_for(core: &Core, wait: &[u64]) -> Result<Vec<Arc<Command>>, Violation> {
-    wait.iter()
-        .map(|id| {
-            let found = core.graph.get(EventId(*id)).map(Arc::clone);
-            found.ok_or_else(|| Violation::Unknown(format!("{:?} in a wait list", EventId(*id))))
-        })
-        .collect()
+    let events = wait.iter().map(|id| core.named(EventId(*id)));
+    events.filter_map(Result::transpose).collect()
 }
 
 fn set_user_event_status(
@@ -200,18 +192,14 @@ fn set_user_event_status(
     runner: &mut Runner<'_>,
 ) -> Result<(), Violation> {
     let (id, status) = (EventId(set.event), Status(set.status));
-    let (found, may_be_over) = {
+    let found = {
         let core = shared.core.lock();
-        let found = core.graph.known(id).map(Arc::clone);
-        (found, Some(id) <= core.newest_mirror)
+        let known = core.graph.known(id).map(Arc::clone);
+        known.map_or_else(|| core.named(id), |known| Ok(Some(known)))?
     };
     let Some(event) = found else {
-        // A mirror that another worker's word ended, and the client released, was here once.
-        return if may_be_over {
-            Ok(())
-        } else {
-            Err(Violation::Unknown(format!("{id:?}")))
-        };
+        // A mirror that another worker's word has ended.
+        return Ok(());
     };
     if !event.is_user_event() || set.status > 0 {
         return Err(Violation::Malformed("a status for what takes none"));
@@ -317,7 +305,8 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
             context: id.0,
         });
     };
-    let usable: Result<(), Status> = found.iter().try_for_each(|(_, of)| of.status);
+    let usable = found.iter().try_for_each(|(_, of)| of.status);
+    let usable = shared.room()?.and(usable);
     let natives = found.iter().map(|(_, of)| of.device).collect();
     let native = usable.and_then(|()| NativeContext::new(platform, natives, Box::new(listener)));
     shared.tell_broken(ObjectKind::Context, id.0, native.as_ref().err(), id);
@@ -328,10 +317,7 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
     let devices = devices.collect();
     let parts = found.into_iter().filter_map(|(_, of)| of.part).collect();
     let context = Context::new(id, devices, native, accounts, parts);
-    shared
-        .core
-        .lock()
-        .with_room(shared, |core| add(&mut core.objects.contexts, id, context))
+    add(&mut shared.core.lock().objects.contexts, id, context)
 }
 
 fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violation> {
@@ -346,8 +332,7 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
     let device = context
         .device(index)
         .ok_or_else(|| Violation::Unknown(format!("{index:?} in a context")))?;
-    let native = context
-        .native()
+    let native = (shared.room()?.and(context.native()))
         .and_then(|native| NativeQueue::new(native, device, &create.properties));
     shared.tell_broken(ObjectKind::Queue, id.0, native.as_ref().err(), context.id);
     let order = if native.as_ref().is_ok_and(NativeQueue::is_out_of_order) {
@@ -362,11 +347,10 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
         native,
         unseen: Unseen::default(),
     };
-    shared.core.lock().with_room(shared, |core| {
-        add(&mut core.objects.queues, id, queue)?;
-        core.graph.add_queue(id, order);
-        Ok(())
-    })
+    let mut core = shared.core.lock();
+    add(&mut core.objects.queues, id, queue)?;
+    core.graph.add_queue(id, order);
+    Ok(())
 }
 
 fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Violation> {
@@ -380,30 +364,25 @@ fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Viol
         &shared.core.lock().objects.contexts,
         ContextId(create.context),
     )?;
+    let room = shared.room()?;
     let memory = Memory::whole(context, create.size, |native| {
+        room?;
         Buffer::new(native, create.flags, create.size, &create.contents)
     });
     let broken = memory.native().err();
     shared.tell_broken(ObjectKind::Memory, id.0, broken.as_ref(), memory.context.id);
-    shared
-        .core
-        .lock()
-        .with_room(shared, |core| add(&mut core.objects.memory, id, memory))
+    add(&mut shared.core.lock().objects.memory, id, memory)
 }
 
 fn create_sub_buffer(shared: &Arc<Shared>, create: &CreateSubBuffer) -> Result<(), Violation> {
     let id = MemoryId(create.buffer);
     let parent = find(&shared.core.lock().objects.memory, MemoryId(create.parent))?;
-    let native = parent
-        .native()
+    let native = (shared.room()?.and(parent.native()))
         .and_then(|parent| parent.sub_buffer(create.flags, create.origin, create.size));
     let context = Arc::clone(&parent.context);
     shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
     let memory = Memory::part(context, native);
-    shared
-        .core
-        .lock()
-        .with_room(shared, |core| add(&mut core.objects.memory, id, memory))
+    add(&mut shared.core.lock().objects.memory, id, memory)
 }
 
 fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Violation> {
@@ -415,8 +394,9 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
         &shared.core.lock().objects.programs,
         ProgramId(create.program),
     )?;
-    let native = program
-        .settled()
+    let room = shared.room()?;
+    let native = room
+        .and_then(|()| program.settled())
         .and_then(|native| native.kernel(&create.name));
     let context = Arc::clone(&program.context);
     shared.tell_broken(ObjectKind::Kernel, id.0, native.as_ref().err(), context.id);
@@ -431,10 +411,7 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
             })
         }),
     };
-    shared
-        .core
-        .lock()
-        .with_room(shared, |core| add(&mut core.objects.kernels, id, kernel))
+    add(&mut shared.core.lock().objects.kernels, id, kernel)
 }
 
 fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), Violation> {
@@ -466,7 +443,10 @@ impl Shared {
             object: object.into(),
             id,
             status: status.0,
-            message: format!("{} {id} could not be made on the node", noun(object)),
+            message: format!(
+                "{} {id} could not be made on the node: {status}",
+                noun(object)
+            ),
             context: context.0,
         });
     }

@@ -65,20 +65,21 @@ pub(super) fn create(shared: &Arc<Shared>, create: &CreateCommandBuffer) -> Resu
     let mut core = shared.core.lock();
     find(&core.objects.contexts, ContextId(create.context))?;
     let id = CommandBufferId(create.command_buffer);
-    core.with_room(shared, |core| {
-        let empty = CommandBuffer::default();
-        add(&mut core.objects.command_buffers, id, empty)
-    })
+    // The driver has nothing of it.
+    let _ = core.room(shared)?;
+    let empty = CommandBuffer::default();
+    add(&mut core.objects.command_buffers, id, empty)
 }
 
 /// `Record`.
 pub(super) fn record(shared: &Arc<Shared>, record: Record) -> Result<(), Violation> {
     let mut core = shared.core.lock();
-    core.room(shared)?;
+    let room = core.room(shared)?;
     let id = CommandBufferId(record.command_buffer);
     let buffer = find(&core.objects.command_buffers, id)?;
     core.version += 1;
     let operation = operation_of(record.operation, &core.objects, core.version)?;
+    let operation = room.and(operation);
     let mut commands = buffer.commands.lock();
     let place = commands.len();
     if place >= MAX_RECORDED {

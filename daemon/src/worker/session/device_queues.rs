@@ -47,15 +47,12 @@ pub(super) fn create(shared: &Arc<Shared>, create: &CreateDeviceQueue) -> Result
     let device = context
         .device(index)
         .ok_or_else(|| Violation::Unknown(format!("{index:?} in a context")))?;
-    let native = context
-        .native()
+    let native = (shared.room()?.and(context.native()))
         .and_then(|native| NativeQueue::new(native, device, &create.properties));
     let broken = native.as_ref().err();
     shared.tell_broken(ObjectKind::DeviceQueue, id.0, broken, context.id);
     let queue = DeviceQueue { context, native };
-    shared.core.lock().with_room(shared, |core| {
-        add(&mut core.objects.device_queues, id, queue)
-    })
+    add(&mut shared.core.lock().objects.device_queues, id, queue)
 }
 
 /// Makes one the default of its device.

@@ -49,7 +49,9 @@ pub(super) fn create_image(shared: &Arc<Shared>, create: &CreateImage) -> Result
         extent: [create.width, create.rows, create.slices],
         row_pitch: create.row_pitch,
     };
+    let room = shared.room()?;
     let memory = match parent {
+        _ if room.is_err() => Memory::part(context, room.and(Err(Status::OUT_OF_HOST_MEMORY))),
         Some(parent) => {
             let native = parent.native().and_then(|parent| {
                 Buffer::image(context.native()?, create.flags, &spec, Some(parent), &[])
@@ -60,10 +62,7 @@ pub(super) fn create_image(shared: &Arc<Shared>, create: &CreateImage) -> Result
     };
     let broken = memory.native().err();
     shared.tell_broken(ObjectKind::Memory, id.0, broken.as_ref(), memory.context.id);
-    shared
-        .core
-        .lock()
-        .with_room(shared, |core| add(&mut core.objects.memory, id, memory))
+    add(&mut shared.core.lock().objects.memory, id, memory)
 }
 
 fn whole_image(context: Arc<Context>, create: &CreateImage, spec: &ImageSpec) -> Memory {
@@ -89,7 +88,7 @@ pub(super) fn create_sampler(
         &shared.core.lock().objects.contexts,
         ContextId(create.context),
     )?;
-    let native = context.native().and_then(|native| {
+    let native = (shared.room()?.and(context.native())).and_then(|native| {
         NativeSampler::new(
             native,
             create.normalized_coords,
@@ -100,8 +99,5 @@ pub(super) fn create_sampler(
     let broken: Option<&Status> = native.as_ref().err();
     shared.tell_broken(ObjectKind::Sampler, id.0, broken, context.id);
     let sampler = Sampler { native };
-    shared
-        .core
-        .lock()
-        .with_room(shared, |core| add(&mut core.objects.samplers, id, sampler))
+    add(&mut shared.core.lock().objects.samplers, id, sampler)
 }

@@ -124,13 +124,14 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateMirror) -> Result<(), 
     let link = LinkId(create.link);
     let mirror = Command::new(id, Kind::Mirror(link), false, &shared.outbox);
     let mut core = shared.core.lock();
-    core.room(shared)?;
-    core.graph.add_user_event(id, Arc::clone(&mirror))?;
-    core.newest_mirror = core.newest_mirror.max(Some(id));
+    // The driver has nothing of it.
+    let _ = core.room(shared)?;
+    core.add_user_event(&mirror)?;
     if let Some(status) = core.early.take(link, id) {
         // New as it is, nobody waits for it and nobody wants to be told.
         mirror.close(status);
         core.graph.end(id, status, &mut VecDeque::new());
+        core.forget_if_well(id, status);
     }
     Ok(())
 }
@@ -150,16 +151,21 @@ pub(crate) fn tell(shared: &Arc<Shared>, tell: &TellEvent) -> Result<(), Violati
             Found::Dropped => To::Nobody,
         }
     };
-    let event = shared.core.lock().graph.get(id).map(Arc::clone);
-    let event = event.ok_or_else(|| Violation::Unknown(format!("{id:?}")))?;
-    let mirror = EventId(tell.mirror);
-    event
-        .tell(Tell {
-            mirror,
-            to,
-            order_only: tell.order_only,
-        })
-        .map_err(|_| Violation::Malformed("too many mirrors of one event"))
+    let tell = Tell {
+        mirror: EventId(tell.mirror),
+        to,
+        order_only: tell.order_only,
+    };
+    let named = shared.core.lock().named(id)?;
+    match named {
+        Some(event) => event
+            .tell(tell)
+            .map_err(|_| Violation::Malformed("too many mirrors of one event")),
+        None => {
+            tell.say(Status::SUCCESS);
+            Ok(())
+        }
+    }
 }
 
 /// Ends a mirror by a word of this worker's own, like [`hear`].
@@ -199,6 +205,7 @@ pub(crate) fn hear(
                 continue;
             };
             core.graph.end(mirror, status, &mut freed);
+            core.forget_if_well(mirror, status);
             told
         };
         for tell in told.into_iter().filter(|tell| tell.is_for(status)) {

@@ -55,18 +55,19 @@ use std::time::Duration;
 
 use causeway_lane::Stream;
 use causeway_proto::command::CommandBatch;
-use causeway_proto::id::EventId;
+use causeway_proto::id::{EventId, QueueId};
+use causeway_proto::status::Status;
 use causeway_security::Line;
 use parking_lot::Mutex;
 
 use self::command::Command;
 use self::enqueue::Task;
-use self::graph::Graph;
+use self::graph::{Graph, Role};
 use self::leased::Part;
 use self::links::{Links, Place};
 use self::mirrors::{Early, Freed};
 use self::objects::Objects;
-use self::outbox::Outbox;
+use self::outbox::{Outbox, Spent};
 use self::printed::Printed;
 use self::program::builder::Builder;
 pub(super) use self::program::compile_for_cache;
@@ -79,7 +80,10 @@ use crate::runtime::node::Node;
 use crate::runtime::stdout;
 use crate::runtime::watch::Enqueuing;
 
-/// How often the keeper looks for ended commands that nobody released yet.
+/// Objects beyond the limit that a client may name, though they were not made.
+const BROKEN: usize = 1 << 20;
+
+/// How often the keeper looks for ended commands that are not forgotten yet.
 const KEEPING: Duration = Duration::from_millis(200);
 
 /// The node's OpenCL, loaded and listed, before it is known whose session it will serve.
@@ -113,8 +117,11 @@ pub enum Violation {
     /// A new object's id is in use.
     #[error("{0} exists already")]
     Taken(String),
-    /// More objects than a session may have.
-    #[error("the session has its full number of objects")]
+    /// More objects than a session may have, and far more.
+    #[error(
+        "the session has far more objects than the {BROKEN} beyond its limit that are kept as failed; \
+         release them, or raise `[sessions] objects` on the node"
+    )]
     TooMany,
     /// What no client of ours sends.
     #[error("{0}")]
@@ -158,33 +165,107 @@ pub(crate) struct Core {
     // Grows with every enqueue: numbers the changes of arguments.
     pub(crate) version: u64,
     pub(crate) early: Early,
-    // Of the largest id: whether an unknown one may have been a mirror.
-    pub(crate) newest_mirror: Option<EventId>,
+    // The largest event's id: whether an unknown one may have ended.
+    newest_event: Option<EventId>,
+    // Forgotten where the driver may not be entered: for the next to clean up.
+    parked: Vec<Spent>,
 }
 
 impl Core {
-    /// Whether one more object or event fits.
-    pub(crate) fn room(&self, shared: &Shared) -> Result<(), Violation> {
-        let unseen = shared.unseen.load(Ordering::Relaxed);
-        if self.objects.count() + self.graph.events() + unseen < shared.limits.objects {
-            Ok(())
-        } else {
-            Err(Violation::TooMany)
+    /// Whether one more object or event fits: then the driver may be asked for it. What does not fit is kept as broken
+    /// with the status, so that the client may name it.
+    ///
+    /// # Errors
+    /// [`Violation::TooMany`] when even the broken ones are too many.
+    pub(crate) fn room(&mut self, shared: &Shared) -> Result<Result<(), Status>, Violation> {
+        let most = shared.limits.objects;
+        if self.count(shared) >= most {
+            let spent = shared.outbox.take_spent();
+            self.forget(&spent);
+            self.parked.push(spent);
+        }
+        match self.count(shared) {
+            count if count < most => Ok(Ok(())),
+            count if count < most + BROKEN => Ok(Err(Status::OUT_OF_HOST_MEMORY)),
+            _ => Err(Violation::TooMany),
         }
     }
 
-    /// Adds an object, if one more fits.
-    pub(crate) fn with_room(
+    fn count(&self, shared: &Shared) -> usize {
+        let unseen = shared.unseen.load(Ordering::Relaxed);
+        self.objects.count() + self.graph.events() + unseen
+    }
+
+    /// Adds the event of a user event or mirror.
+    pub(crate) fn add_user_event(&mut self, event: &Arc<Command>) -> Result<(), graph::Unknown> {
+        self.newest_event = self.newest_event.max(Some(event.id()));
+        self.graph.add_user_event(event.id(), Arc::clone(event))
+    }
+
+    /// A new command, as the graph takes it.
+    pub(crate) fn submit(
         &mut self,
-        shared: &Shared,
-        add: impl FnOnce(&mut Core) -> Result<(), Violation>,
-    ) -> Result<(), Violation> {
-        self.room(shared)?;
-        add(self)
+        event: Arc<Command>,
+        queue: QueueId,
+        waits: &[EventId],
+        role: Role,
+        task: Task,
+    ) -> Result<Option<Task>, graph::Unknown> {
+        self.newest_event = self.newest_event.max(Some(event.id()));
+        let id = event.id();
+        self.graph.submit(id, event, queue, waits, role, task)
+    }
+
+    /// An event that the client or another worker names. None: it has ended well, and is forgotten.
+    ///
+    /// # Errors
+    /// [`Violation`] when it never was.
+    pub(crate) fn named(&self, event: EventId) -> Result<Option<Arc<Command>>, Violation> {
+        match self.graph.get(event) {
+            Some(found) => Ok(Some(Arc::clone(found))),
+            None if Some(event) <= self.newest_event => Ok(None),
+            None => Err(Violation::Unknown(format!("{event:?}"))),
+        }
+    }
+
+    /// A user event or mirror has ended in the graph.
+    pub(crate) fn forget_if_well(&mut self, event: EventId, status: Status) {
+        if !status.is_error() {
+            self.graph.release(event);
+        }
+    }
+
+    // What has ended well is not needed any more, whether the client releases it or not: a wait list that names it is
+    // shorter by it. What has failed stays until the client releases it, because it fails what names it.
+    fn forget(&mut self, spent: &Spent) {
+        for command in &spent.commands {
+            if command.status() == Some(Status::SUCCESS) {
+                self.graph.release(command.id());
+            }
+        }
     }
 }
 
 impl Shared {
+    /// As [`Core::room`].
+    ///
+    /// # Errors
+    /// As [`Core::room`].
+    pub(crate) fn room(&self) -> Result<Result<(), Status>, Violation> {
+        self.core.lock().room(self)
+    }
+
+    /// Forgets what has ended. The calling thread may enter the driver.
+    pub(crate) fn clean_up(&self) {
+        let spent = self.outbox.take_spent();
+        let parked = {
+            let mut core = self.core.lock();
+            core.forget(&spent);
+            std::mem::take(&mut core.parked)
+        };
+        drop((spent, parked));
+    }
+
     /// A held command is no longer held.
     pub(crate) fn let_go(&self, task: &Task) {
         if task.bytes > 0 {
@@ -240,10 +321,13 @@ impl Session {
             let outbox = Arc::clone(&outbox);
             move || outbox.tick()
         });
-        spawn("keeper", move || {
-            loop {
-                std::thread::sleep(KEEPING);
-                drop(outbox.take_spent());
+        spawn("keeper", {
+            let shared = Arc::clone(&shared);
+            move || {
+                loop {
+                    std::thread::sleep(KEEPING);
+                    shared.clean_up();
+                }
             }
         });
         Session {
@@ -281,7 +365,7 @@ impl Session {
         drop(enqueuing);
         self.shared.account.add(Counter::Commands, count);
         self.shared.outbox.applied(*next - 1);
-        drop(self.shared.outbox.take_spent());
+        self.shared.clean_up();
         Ok(())
     }
 

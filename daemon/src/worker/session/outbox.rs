@@ -26,8 +26,14 @@ use super::command::Command;
 use super::printed::Printed;
 use crate::worker::connection::EventSink;
 
-/// Something that has ended: its native events go with it.
-pub(crate) type Spent = Arc<dyn Send + Sync>;
+/// What has ended, and been told or is about to be: its native events go with it.
+#[derive(Default)]
+pub(crate) struct Spent {
+    /// Commands that the graph may still have.
+    pub(crate) commands: Vec<Arc<Command>>,
+    /// What it never had, or has no more.
+    pub(crate) others: Vec<Arc<dyn Send + Sync>>,
+}
 
 /// Where all threads of a session put what the client shall hear.
 pub(crate) struct Outbox {
@@ -45,8 +51,8 @@ pub(crate) struct Outbox {
 #[derive(Default)]
 struct State {
     batch: EventBatch,
-    // Ended commands: their native events are released by a thread that may enter the driver.
-    spent: Vec<Spent>,
+    // Their native events are released by a thread that may enter the driver.
+    spent: Spent,
     sending: bool,
     // What the last batch said of `applied`.
     told: u64,
@@ -98,7 +104,7 @@ impl Outbox {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.batch.completions.push(completion);
-        state.spent.extend(spent.map(|spent| spent as Spent));
+        state.spent.commands.extend(spent);
         let quick = state
             .last
             .is_some_and(|last| now.duration_since(last) < QUICK);
@@ -120,10 +126,10 @@ impl Outbox {
     }
 
     /// Several commands have ended.
-    pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Spent) {
+    pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Arc<dyn Send + Sync>) {
         let mut state = self.state.lock();
         state.batch.completions.extend(completions);
-        state.spent.push(spent);
+        state.spent.others.push(spent);
         self.send(state);
     }
 
@@ -192,8 +198,9 @@ impl Outbox {
         }
     }
 
-    /// Ended commands, to be dropped by the caller, who may enter the driver.
-    pub(crate) fn take_spent(&self) -> Vec<Spent> {
+    /// To be dropped by a thread that may enter the driver. A command whose end the client has heard of is in here,
+    /// or was.
+    pub(crate) fn take_spent(&self) -> Spent {
         std::mem::take(&mut self.state.lock().spent)
     }
 

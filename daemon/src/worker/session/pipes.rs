@@ -21,13 +21,12 @@ pub(super) fn create(shared: &Arc<Shared>, create: &CreatePipe) -> Result<(), Vi
         ContextId(create.context),
     )?;
     let size = u64::from(create.packet_size) * u64::from(create.max_packets);
+    let room = shared.room()?;
     let memory = Memory::whole(context, size, |native| {
+        room?;
         Buffer::pipe(native, create.flags, create.packet_size, create.max_packets)
     });
     let broken = memory.native().err();
     shared.tell_broken(ObjectKind::Memory, id.0, broken.as_ref(), memory.context.id);
-    shared
-        .core
-        .lock()
-        .with_room(shared, |core| add(&mut core.objects.memory, id, memory))
+    add(&mut shared.core.lock().objects.memory, id, memory)
 }

@@ -82,11 +82,11 @@ impl<'a> Runner<'a> {
 
     /// A user event or mirror was ended by the client.
     pub(crate) fn ended(&mut self, event: &Command, status: Status) {
-        self.shared
-            .core
-            .lock()
-            .graph
-            .end(event.id(), status, &mut self.steps);
+        {
+            let mut core = self.shared.core.lock();
+            core.graph.end(event.id(), status, &mut self.steps);
+            core.forget_if_well(event.id(), status);
+        }
         self.follow();
     }
 

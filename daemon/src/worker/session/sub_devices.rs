@@ -84,7 +84,8 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<
     if !fits || !end.is_some_and(free) {
         return Err(Violation::Malformed("no room for the parts of a device"));
     }
-    let made = divide(&parent, create);
+    let room = shared.room()?;
+    let made = room.and_then(|()| divide(&parent, create));
     if create.request != 0 {
         shared.outbox.answer(told(create.request, &parent, &made));
     }
@@ -112,10 +113,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<
             _parent: parent.part.clone(),
         };
         let key = (platform, DeviceIndex(index));
-        shared
-            .core
-            .lock()
-            .with_room(shared, |core| add(&mut core.objects.sub_devices, key, part))?;
+        add(&mut shared.core.lock().objects.sub_devices, key, part)?;
     }
     Ok(())
 }

@@ -23,15 +23,14 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSvm) -> Result<(), Vio
         &shared.core.lock().objects.contexts,
         ContextId(create.context),
     )?;
+    let room = shared.room()?;
     let memory = Memory::whole(context, create.size, |native| {
+        room?;
         Buffer::svm(native, create.flags, create.size, create.alignment)
     });
     let address = memory.native().ok().and_then(Buffer::svm_address);
     let status = memory.native().err().unwrap_or(Status::SUCCESS);
-    shared
-        .core
-        .lock()
-        .with_room(shared, |core| add(&mut core.objects.memory, id, memory))?;
+    add(&mut shared.core.lock().objects.memory, id, memory)?;
     shared.outbox.answer(Answer {
         request: create.request,
         status: status.0,

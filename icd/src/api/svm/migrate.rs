@@ -3,12 +3,11 @@
 use cl_headers::types::*;
 
 use super::super::entry::entry_points;
-use super::super::event::wait_list;
+use super::super::event::{give_event, wait_list};
 use super::super::info::list;
-use super::super::memory::copy_fill::enqueue;
 use super::{bytes_at, svm_queue};
 use crate::error::{Status, require};
-use crate::stub::{Hold, Work, svm};
+use crate::stub::svm;
 
 entry_points! {
     fn clEnqueueSVMMigrateMem(
@@ -22,29 +21,28 @@ entry_points! {
         let count = num_svm_pointers as usize;
         // SAFETY: not NULL, with `num_svm_pointers` pointers; sizes are NULL or as many.
         let (pointers, sizes) = unsafe { (list(svm_pointers, count), list(sizes, count)) };
-        let mut buffers = Hold::new();
-        let mut whole = true;
+        let mut ranges = Vec::with_capacity(count);
         for (at, pointer) in pointers.iter().enumerate() {
             let address = pointer.expose_provenance();
             // "CL_INVALID_VALUE if sizes[i] is non-zero [and] the range [svm_pointers[i], svm_pointers[i]+sizes[i]) is
             // not contained within an existing clSVMAlloc allocation."
-            let buffer = match sizes.get(at) {
-                None | Some(0) => svm::find(queue.context(), address).map(|(buffer, _)| buffer),
-                Some(size) => {
-                    let (buffer, region) = bytes_at(&queue, address, *size)?;
-                    whole &= region.packed_length() == buffer.size();
-                    Some(buffer)
+            ranges.push(match sizes.get(at) {
+                None | Some(0) => {
+                    let found = svm::find(queue.context(), address);
+                    let (buffer, _) = found.ok_or(Status(CL_INVALID_VALUE))?;
+                    let whole = buffer.range(0, buffer.size())?;
+                    (buffer, whole)
                 }
-            };
-            buffers.push(buffer.ok_or(Status(CL_INVALID_VALUE))?);
+                Some(size) => bytes_at(&queue, address, *size)?,
+            });
         }
         let known = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
         require(flags & !known == 0, CL_INVALID_VALUE)?;
         // SAFETY: the specification's contract of a wait list.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        // Nodes migrate whole allocations, of which the rest is wanted still.
-        let flags = if whole { flags } else { flags & !CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED };
-        let work = Work::Migrate { buffers: buffers.to_vec(), flags };
-        enqueue(&queue, Some(work), CL_COMMAND_SVM_MIGRATE_MEM, wait, buffers, event)
+        let stub = svm::migrate(&queue, &ranges, flags, wait, !event.is_null())?;
+        // SAFETY: the specification lets `event` be NULL or writable.
+        unsafe { give_event(event, stub) };
+        Ok(())
     }
 }

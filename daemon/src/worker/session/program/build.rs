@@ -1,7 +1,7 @@
 //! The verbs that compile: build, compile, link. Each queues a job and is answered from there.
 #![forbid(unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 use causeway_proto::command::{BuildProgram, CompileProgram, LinkProgram, SpecConstant};
@@ -69,22 +69,19 @@ fn build_now(
         );
     }
     shared.account.add(Counter::Builds, 1);
-    let native = program
-        .to_build(&build.source, &[], devices)
-        .and_then(|native| set_constants(&native, &build.constants).map(|()| native));
-    let native = match native {
+    let native = match program.to_build(&build.source, &[], devices) {
         Ok(native) => native,
         Err(status) => return (status, String::new(), None),
     };
     let list = natives(devices);
-    let result = if build.null_options && !program.has_source {
-        native.build(&list, None)
-    } else {
-        with_arg_info(&options, program.has_source, |options| {
-            native.build(&list, Some(options))
-        })
-        .map(drop)
-    };
+    let (native, result) = program.work_on(native, devices, |native| {
+        set_constants(native, &build.constants)?;
+        if build.null_options && !program.has_source {
+            return native.build(&list, None);
+        }
+        let build = |options: &CStr| native.build(&list, Some(options));
+        with_arg_info(&options, program.has_source, build).map(drop)
+    });
     let told = answer(&native, result, devices);
     if let Some(cached) = cached.filter(|_| result.is_ok()) {
         cached.learn();
@@ -128,7 +125,6 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
             let prepared = program
                 .to_build(&compile.source, &names, &devices)
                 .and_then(|native| {
-                    set_constants(&native, &compile.constants)?;
                     let headers = compile
                         .headers
                         .iter()
@@ -146,16 +142,20 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
                 Err(status) => return (status, String::new(), None),
             };
             let options = source::without_paths(&compile.options).into_owned();
-            let (of, list) = (Arc::clone(&native), natives(&devices));
-            let compiled = move |options: &std::ffi::CStr| {
+            let list = natives(&devices);
+            let compiled = move |native: &NativeProgram, options: &CStr| {
                 let headers = headers.iter().map(|(name, h)| (name.as_c_str(), &**h));
-                of.compile(&list, options, &headers.collect::<Vec<_>>())
+                native.compile(&list, options, &headers.collect::<Vec<_>>())
             };
-            let result = with_arg_info(&options, program.has_source, &compiled);
+            let (native, result) = program.work_on(native, &devices, |native| {
+                set_constants(native, &compile.constants)?;
+                let compile = |options: &CStr| compiled(native, options);
+                with_arg_info(&options, program.has_source, compile)
+            });
             let plain = Arc::clone(&native);
             let plainly = move || {
                 let options = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
-                let result = compiled(&options);
+                let result = compiled(&plain, &options);
                 plain.forbid_asking();
                 result
             };
@@ -173,8 +173,9 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
         return Err(Violation::Malformed("a list of programs is too long"));
     }
     let id = ProgramId(link.program);
-    let (program, inputs) = {
+    let (program, inputs, room) = {
         let mut core = shared.core.lock();
+        let room = core.room(shared)?;
         let context = find(&core.objects.contexts, ContextId(link.context))?;
         let inputs = link
             .inputs
@@ -182,8 +183,8 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             .map(|input| find(&core.objects.programs, ProgramId(*input)))
             .collect::<Result<Vec<_>, _>>()?;
         let program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
-        core.with_room(shared, |core| add(&mut core.objects.programs, id, program))?;
-        (find(&core.objects.programs, id)?, inputs)
+        add(&mut core.objects.programs, id, program)?;
+        (find(&core.objects.programs, id)?, inputs, room)
     };
     let devices = program.devices(&link.devices)?;
     let others = inputs.iter().map(|input| input.id).collect();
@@ -195,6 +196,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
         RequestId(link.request),
         move |program| {
             let prepared = || -> Result<_, Status> {
+                room?;
                 let compiled = inputs
                     .iter()
                     .map(|i| i.native())
@@ -238,17 +240,19 @@ fn compile_plainly(programs: &[Arc<Program>]) -> bool {
 /// Builds with argument info where the source is ours to build; whether it is there. When that fails it is
 /// built once more as the application asked: the driver may not know the option, or not survive it
 /// (NVIDIA's fails for every kernel without arguments), and a log must speak of the application's options
-/// alone.
+/// alone. A refusal says nothing of the options: a program whose kernels the driver holds is not built again.
 pub(super) fn with_arg_info(
     options: &[u8],
     from_source: bool,
-    build: impl Fn(&std::ffi::CStr) -> Result<(), Status>,
+    build: impl Fn(&CStr) -> Result<(), Status>,
 ) -> Result<bool, Status> {
     let plain = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
     if from_source && !contains(options, ARG_INFO.as_bytes()) {
         let added = CString::new(with_option(options));
-        if build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?).is_ok() {
-            return Ok(true);
+        match build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?) {
+            Ok(()) => return Ok(true),
+            Err(Status::INVALID_OPERATION) => return Err(Status::INVALID_OPERATION),
+            Err(_) => {}
         }
     }
     build(&plain).map(|()| false)

@@ -45,7 +45,12 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
         shared.outbox.printed().expect();
     }
     let mut binaries = None;
+    let room = shared.room()?;
     let program = match from {
+        _ if room.is_err() => {
+            let native = room.and(Err(Status::OUT_OF_HOST_MEMORY));
+            Program::new(id, context, native)
+        }
         create_program::From::Source(text) => {
             let known = shared.builds.as_ref().is_some_and(|builds| builds.is_on());
             from_source(id, context, text, known)
@@ -74,7 +79,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     }
     let program = {
         let mut core = shared.core.lock();
-        core.with_room(shared, |core| add(&mut core.objects.programs, id, program))?;
+        add(&mut core.objects.programs, id, program)?;
         find(&core.objects.programs, id)?
     };
     let request = RequestId(create.request);

@@ -197,6 +197,50 @@ impl Program {
         self.native()
     }
 
+    /// Builds or compiles `native`, which is of this program, for `devices`; says which native program that was. The
+    /// client has seen that the program has no kernels, but a driver may hold those of the last launches a little
+    /// longer than their ends: then another native program takes its place, and the kernels keep this one.
+    fn work_on<T>(
+        &self,
+        native: Arc<NativeProgram>,
+        devices: &[(DeviceIndex, Device)],
+        work: impl Fn(&Arc<NativeProgram>) -> Result<T, Status>,
+    ) -> (Arc<NativeProgram>, Result<T, Status>) {
+        let result = work(&native);
+        if result.as_ref().err() != Some(&Status::INVALID_OPERATION) {
+            return (native, result);
+        }
+        match self.renewed(&native, devices) {
+            Ok(fresh) => {
+                let result = work(&fresh);
+                (fresh, result)
+            }
+            Err(status) => {
+                tracing::debug!(?status, "a program that is in use cannot be made again");
+                (native, result)
+            }
+        }
+    }
+
+    /// A native program in the place of `native`. Devices other than `building` have the builds that they had.
+    fn renewed(
+        &self,
+        native: &NativeProgram,
+        building: &[(DeviceIndex, Device)],
+    ) -> Result<Arc<NativeProgram>, Status> {
+        let all = &self.context.devices;
+        let fresh = native.again(self.context.native()?, &natives(all), MAX_BATCH / 2)?;
+        let is_building = |index| building.iter().any(|(i, _)| *i == index);
+        for (_, device) in all.iter().filter(|(index, _)| !is_building(*index)) {
+            let before = native.build_state(*device);
+            if is_executable(before.status, before.binary_type) {
+                fresh.build(&[*device], Some(&native.build_options(*device)))?;
+            }
+        }
+        self.set_native(Ok(fresh));
+        self.native()
+    }
+
     /// The native program from source, or whatever it was made from.
     fn unbuilt(&self) -> Result<Arc<NativeProgram>, Status> {
         let state = self.state.lock();
