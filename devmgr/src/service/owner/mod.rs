@@ -35,6 +35,7 @@ use super::watching::Counters;
 use super::wire;
 use crate::identity::{Caller, Directory, IdentityChange, User};
 use crate::inventory::NodeId;
+use crate::inventory::limits::TooMuch;
 use crate::lease::{
     Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Refusal,
     Refused, Step, Time,
@@ -211,10 +212,16 @@ impl Owner {
                 let _ = answer.send(self.joined(joined, link));
             }
             Input::FromNode(connection, node, event) => {
-                if self.is_current(connection, node) {
-                    self.book.heard(node, &event);
-                    self.handle(event);
+                if !self.is_current(connection, node) {
+                    return;
                 }
+                if let Err(too_much) = self.may_change(node, &event) {
+                    tracing::warn!(?node, %too_much, "a node is cut off");
+                    self.left(connection, node);
+                    return;
+                }
+                self.book.heard(node, &event);
+                self.handle(event);
             }
             Input::Left(connection, node) => self.left(connection, node),
             Input::Request(request, client, watcher) => self.request(request, client, watcher),
@@ -283,10 +290,25 @@ impl Owner {
         if !self.manager.has_room(joined.node, joined.account.as_ref()) {
             return Err(NotJoined::TooMany);
         }
+        let known = self.manager.account_of(joined.node);
+        let account = joined.account.as_ref().or(known);
+        self.manager
+            .may_have(joined.node, account, &joined.devices)?;
         self.book.connect(&joined, &link);
         self.links.insert(joined.node, link);
         self.handle(Event::NodeJoined(joined));
         Ok(())
+    }
+
+    /// Whether a node may have the devices that it says it has now.
+    fn may_change(&self, node: NodeId, event: &Event) -> Result<(), TooMuch> {
+        match event {
+            Event::NodeChanged { devices, .. } => {
+                let account = self.manager.account_of(node);
+                self.manager.may_have(node, account, devices)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_current(&self, connection: ConnectionId, node: NodeId) -> bool {
