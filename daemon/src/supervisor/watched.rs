@@ -57,7 +57,7 @@ impl Supervisor {
         problem
     }
 
-    fn devices(&self) -> usize {
+    pub(super) fn devices(&self) -> usize {
         let known = self.inventory.latest();
         known
             .inventory

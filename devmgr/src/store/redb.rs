@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -166,6 +167,15 @@ fn open(path: &Path) -> Result<Database, StoreError> {
 impl From<redb::Error> for StoreError {
     fn from(error: redb::Error) -> StoreError {
         match error {
+            // A page names others that lie behind the file's end.
+            redb::Error::Io(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData
+                ) =>
+            {
+                StoreError::Damaged(error.to_string())
+            }
             redb::Error::Io(error) => StoreError::System(error),
             redb::Error::DatabaseAlreadyOpen => StoreError::InUse,
             other => StoreError::Damaged(other.to_string()),
