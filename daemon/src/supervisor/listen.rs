@@ -47,6 +47,17 @@ pub(super) fn sockets(settings: &Settings) -> Result<Vec<UnixListener>, CannotSt
     settings.sockets.iter().map(bind).collect()
 }
 
+/// Leaves none of the sockets' files behind; of a private daemon nor the folder, which was made for it.
+pub(super) fn remove_sockets(settings: &Settings) {
+    for path in &settings.sockets {
+        // Somebody may have been quicker.
+        let _ = std::fs::remove_file(path);
+        if let (true, Some(folder)) = (settings.private, path.parent()) {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
 fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
     use std::os::unix::net::{UnixListener as Listener, UnixStream};
     let listener = match Listener::bind(path) {

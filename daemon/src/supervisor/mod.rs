@@ -176,6 +176,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
     });
     serve(&supervisor, listeners, sockets, local, watchers)?;
     stop.wait_and_drain(&supervisor).await;
+    listen::remove_sockets(&supervisor.settings);
     if let Some(teacher) = teacher {
         teacher.end().await;
     }

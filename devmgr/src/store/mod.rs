@@ -73,7 +73,7 @@ pub enum StoreError {
     #[error("the store cannot be read or written: {0}")]
     System(std::io::Error),
     /// Others can read, change or replace it.
-    #[error(transparent)]
+    #[error("{}", .0.problem())]
     Exposed(#[from] causeway_security::BadFile),
     /// Not a store, or damaged.
     #[error("the store is damaged: {0}")]

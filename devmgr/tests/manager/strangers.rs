@@ -78,7 +78,6 @@ async fn anothers_lease_is_as_none_at_all() {
         matches!(first, Some(progress::Step::Position(_))),
         "{first:?}"
     );
-    assert_eq!(bob.list().await.len(), 0);
     ann.release(&granted.lease_id).await.unwrap();
     let own = match waits.last().await {
         progress::Step::Granted(own) => own,
