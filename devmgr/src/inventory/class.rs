@@ -5,7 +5,8 @@
 //! answers are kept once. Invariant: a class is there exactly while a device is of it, and no other ever
 //! gets its id; what a request accepts is found again whenever there are other classes than when it was found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::control::InfoAnswer;
@@ -17,6 +18,8 @@ use super::supply::ClassId;
 
 /// Requests whose classes are remembered.
 const REMEMBERED: usize = 1024;
+/// Classes in all patterns that are remembered.
+const REMEMBERED_CLASSES: usize = 1 << 20;
 
 /// All classes.
 #[derive(Clone, Debug, Default, Hash)]
@@ -24,7 +27,9 @@ pub(crate) struct Classes {
     all: BTreeMap<ClassId, Class>,
     ids: BTreeMap<ClassKey, ClassId>,
     next: ClassId,
-    known: BTreeMap<DeviceRequest, Pattern>,
+    known: BTreeMap<DeviceRequest, Arc<Pattern>>,
+    /// Classes in the patterns of `known`.
+    remembered: usize,
     /// Grows whenever there are other classes.
     version: u64,
 }
@@ -65,16 +70,9 @@ pub(crate) struct KindPattern {
 impl Classes {
     /// The class of a device that is now there.
     pub(crate) fn join(&mut self, device: &OfferedDevice) -> ClassId {
-        let mut answers: Vec<_> = device
-            .answers
-            .iter()
-            .filter(|of| of.status == 0 && row(of).is_some_and(|of| !of.identity))
-            .cloned()
-            .collect();
-        answers.sort_by_key(|of| of.name);
+        let answers = common(device);
+        let key = key(device, &answers);
         let limit = device.memory_limit();
-        let key = answers.iter().map(|of| (of.name, of.value.clone()));
-        let key: ClassKey = (key.collect(), device.shares.count(), limit);
         if let Some(id) = self.ids.get(&key)
             && let Some(class) = self.all.get_mut(id)
         {
@@ -128,23 +126,36 @@ impl Classes {
         &self.all[&class].answers
     }
 
+    /// The class that a device would be of, if there is one.
+    pub(crate) fn find(&self, device: &OfferedDevice) -> Option<ClassId> {
+        self.ids.get(&key(device, &common(device))).copied()
+    }
+
     /// What a request accepts.
-    pub(crate) fn pattern(&mut self, request: &DeviceRequest) -> Pattern {
+    pub(crate) fn pattern(&mut self, request: &DeviceRequest) -> Arc<Pattern> {
         if let Some(pattern) = self.known.get(request)
             && pattern.version == self.version
         {
-            return pattern.clone();
+            return Arc::clone(pattern);
         }
         let kinds = request.wanted().iter().map(|of| self.kind(of)).collect();
-        let pattern = Pattern {
+        let pattern = Arc::new(Pattern {
             kinds,
             version: self.version,
-        };
-        if self.known.len() >= REMEMBERED {
-            self.known.clear();
-        }
-        self.known.insert(request.clone(), pattern.clone());
+        });
+        self.remember(request, &pattern);
         pattern
+    }
+
+    fn remember(&mut self, request: &DeviceRequest, pattern: &Arc<Pattern>) {
+        let classes = pattern.classes();
+        if self.known.len() >= REMEMBERED || self.remembered + classes > REMEMBERED_CLASSES {
+            self.known.clear();
+            self.remembered = 0;
+        }
+        let earlier = self.known.insert(request.clone(), Arc::clone(pattern));
+        self.remembered += classes;
+        self.remembered -= earlier.map_or(0, |of| of.classes());
     }
 
     fn kind(&self, wanted: &Wanted) -> KindPattern {
@@ -166,6 +177,30 @@ impl Classes {
             identity: identity.into_iter().cloned().collect(),
         }
     }
+}
+
+/// The number of different kinds among devices.
+pub(crate) fn kinds(devices: &[OfferedDevice]) -> usize {
+    let keys = devices.iter().map(|device| key(device, &common(device)));
+    keys.collect::<BTreeSet<ClassKey>>().len()
+}
+
+/// The answers that all devices of its class give, in the order of their names; of several of a name the first.
+fn common(device: &OfferedDevice) -> Vec<InfoAnswer> {
+    let is_common = |of: &&InfoAnswer| of.status == 0 && row(of).is_some_and(|of| !of.identity);
+    let mut answers: Vec<_> = device.answers.iter().filter(is_common).cloned().collect();
+    answers.sort_by_key(|of| of.name);
+    answers.dedup_by_key(|of| of.name);
+    answers
+}
+
+fn key(device: &OfferedDevice, common: &[InfoAnswer]) -> ClassKey {
+    let answers = common.iter().map(|of| (of.name, of.value.clone()));
+    (
+        answers.collect(),
+        device.shares.count(),
+        device.memory_limit(),
+    )
 }
 
 /// The answers by which a device differs from others of its class.
@@ -195,6 +230,18 @@ impl Pattern {
     /// Devices of all kinds.
     pub(crate) fn count(&self) -> u32 {
         self.kinds.iter().map(|of| of.count).sum()
+    }
+
+    /// Accepted classes of all kinds.
+    fn classes(&self) -> usize {
+        self.kinds.iter().map(|of| of.classes.len()).sum()
+    }
+}
+
+impl KindPattern {
+    /// Whether a class, whose units have this memory, is accepted.
+    pub(crate) fn accepts(&self, memory: u64, class: ClassId) -> bool {
+        self.classes.binary_search(&(memory, class)).is_ok()
     }
 }
 

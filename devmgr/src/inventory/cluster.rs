@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_proto::control::InfoAnswer;
 use causeway_proto::request::DeviceRequest;
 
-use super::class::{Classes, KindPattern, Pattern, identities};
+use super::class::{Classes, KindPattern, Pattern, identities, kinds};
 use super::id::{DeviceId, NodeId, Unit};
 use super::offer::OfferedDevice;
 use super::select::{Manner, Unfit, choose};
@@ -268,10 +268,35 @@ impl Cluster {
         let slot = self.slots.get(&node);
         let devices = slot.map_or(&[][..], |slot| &self.nodes[slot.0 as usize].devices);
         let of = |kind: &KindPattern| {
-            let suits = |device: &&Device| kind.suits(device);
+            let suits = |device: &&Device| self.suits(kind, device);
             devices.iter().filter(suits).count() as u32
         };
         pattern.kinds.iter().map(of).collect()
+    }
+
+    fn suits(&self, kind: &KindPattern, device: &Device) -> bool {
+        kind.accepts(self.classes.memory(device.class), device.class)
+            && kind.identity.iter().all(|of| of.matches(&device.identity))
+    }
+
+    /// Devices and different kinds that nodes would have together with these of one more node.
+    pub(crate) fn with(
+        &self,
+        nodes: impl Iterator<Item = NodeId>,
+        more: &[OfferedDevice],
+    ) -> (usize, usize) {
+        let mut classes = BTreeSet::new();
+        let mut devices = more.len();
+        for slot in nodes.filter_map(|node| self.slots.get(&node)) {
+            devices += self.nodes[slot.0 as usize].devices.len();
+            classes.extend(self.known.classes_on(*slot).map(|(class, _)| class));
+        }
+        let is_new = |device: &&OfferedDevice| {
+            let class = self.classes.find(device);
+            class.is_none_or(|class| !classes.contains(&class))
+        };
+        let new: Vec<OfferedDevice> = more.iter().filter(is_new).cloned().collect();
+        (devices, classes.len() + kinds(&new))
     }
 
     fn places(
@@ -295,7 +320,7 @@ impl Cluster {
             for (class, _) in supply.classes_on(node) {
                 for device in supply.devices_on(node, class) {
                     let at = Place { node, device };
-                    let suits = |kind: &KindPattern| kind.suits(self.device(at));
+                    let suits = |kind: &KindPattern| self.suits(kind, self.device(at));
                     let suits: Vec<bool> = pattern.kinds.iter().map(suits).collect();
                     let next = ClassId(classes.len() as u32);
                     let class = *classes.entry((class, suits)).or_insert(next);
@@ -426,13 +451,6 @@ pub struct KnownDevice<'a> {
     pub shares: u16,
     /// Those in leases, or set aside.
     pub taken: u16,
-}
-
-impl KindPattern {
-    fn suits(&self, device: &Device) -> bool {
-        self.classes.iter().any(|(_, of)| *of == device.class)
-            && self.identity.iter().all(|of| of.matches(&device.identity))
-    }
 }
 
 impl Device {

@@ -2,10 +2,11 @@
 //!
 //! A matching in the small: kinds on one side, groups with capacities on the other. Groups are taken in
 //! order of cost, and each gives as much as augmenting paths allow; sets of devices that can be used
-//! together are a matroid, so that this greedy way costs the least. Invariant: a result meets every
+//! together are a matroid, so that this greedy way costs the least. Kinds that a search has reached without a
+//! way to one that misses something stay full, so no later search looks at them. Invariant: a result meets every
 //! count exactly and exceeds no capacity.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Devices that are alike to the request.
 #[derive(Clone, Debug)]
@@ -25,57 +26,89 @@ pub(super) fn assign<N>(groups: &[Group<N>], counts: &[u32]) -> Option<Vec<Vec<u
     let mut order: Vec<usize> = (0..groups.len()).collect();
     order.sort_by_key(|at| groups[*at].cost);
     let mut used = vec![vec![0; counts.len()]; groups.len()];
+    let mut search = Search {
+        serving: vec![BTreeSet::new(); counts.len()],
+        full: vec![false; counts.len()],
+    };
     let mut missing = counts.to_vec();
     for group in order {
         let mut left = groups[group].capacity;
         while left > 0 && missing.iter().any(|of| *of > 0) {
-            let Some(path) = path(groups, &used, &missing, group) else {
+            let Some(path) = search.path(groups, &missing, group) else {
                 break;
             };
             left -= augment(&mut used, &mut missing, &path, left);
+            search.note(&used, &path);
         }
     }
     missing.iter().all(|of| *of == 0).then_some(used)
 }
 
-/// Steps from a group with something left to a kind that misses something: the kind takes from the
-/// group; if another group served it so far, that one goes on to the next kind.
-fn path<N>(
-    groups: &[Group<N>],
-    used: &[Vec<u32>],
-    missing: &[u32],
-    start: usize,
-) -> Option<Vec<(usize, usize)>> {
-    let mut reached: Vec<Option<(usize, usize)>> = vec![None; missing.len()];
-    let mut came_from: Vec<Option<usize>> = vec![None; groups.len()];
-    let mut queue = VecDeque::from([start]);
-    let mut seen = vec![false; groups.len()];
-    seen[start] = true;
-    while let Some(group) = queue.pop_front() {
-        for kind in 0..missing.len() {
-            if !groups[group].kinds[kind] || reached[kind].is_some() {
-                continue;
+/// What a search for a path need not find out again.
+struct Search {
+    /// The groups that each kind has devices of.
+    serving: Vec<BTreeSet<usize>>,
+    /// Kinds from which no path leads to one that misses something.
+    full: Vec<bool>,
+}
+
+impl Search {
+    /// Steps from a group with something left to a kind that misses something: the kind takes from the
+    /// group; if another group served it so far, that one goes on to the next kind.
+    fn path<N>(
+        &mut self,
+        groups: &[Group<N>],
+        missing: &[u32],
+        start: usize,
+    ) -> Option<Vec<(usize, usize)>> {
+        let mut reached: Vec<Option<(usize, usize)>> = vec![None; missing.len()];
+        let mut came_from: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut queue = VecDeque::from([start]);
+        while let Some(group) = queue.pop_front() {
+            let next: Vec<usize> = (0..missing.len())
+                .filter(|&kind| {
+                    groups[group].kinds[kind] && reached[kind].is_none() && !self.full[kind]
+                })
+                .collect();
+            for &kind in &next {
+                reached[kind] = Some((group, kind));
+                if missing[kind] > 0 {
+                    return Some(trace(&reached, &came_from, start, kind));
+                }
             }
-            reached[kind] = Some((group, kind));
-            if missing[kind] > 0 {
-                return Some(trace(&reached, &came_from, start, kind));
-            }
-            for (other, used) in used.iter().enumerate() {
-                if used[kind] > 0 && !seen[other] {
-                    seen[other] = true;
-                    came_from[other] = Some(kind);
-                    queue.push_back(other);
+            for kind in next {
+                for &other in &self.serving[kind] {
+                    if other != start && !came_from.contains_key(&other) {
+                        came_from.insert(other, kind);
+                        queue.push_back(other);
+                    }
                 }
             }
         }
+        for (full, reached) in self.full.iter_mut().zip(&reached) {
+            *full |= reached.is_some();
+        }
+        None
     }
-    None
+
+    /// Takes in what a path has changed.
+    fn note(&mut self, used: &[Vec<u32>], path: &[(usize, usize)]) {
+        let groups: BTreeSet<usize> = path.iter().map(|(group, _)| *group).collect();
+        for group in groups {
+            for (serving, used) in self.serving.iter_mut().zip(&used[group]) {
+                match used {
+                    0 => serving.remove(&group),
+                    _ => serving.insert(group),
+                };
+            }
+        }
+    }
 }
 
 /// The steps to `kind`, the last first.
 fn trace(
     reached: &[Option<(usize, usize)>],
-    came_from: &[Option<usize>],
+    came_from: &BTreeMap<usize, usize>,
     start: usize,
     kind: usize,
 ) -> Vec<(usize, usize)> {
@@ -89,7 +122,7 @@ fn trace(
         at = if group == start {
             None
         } else {
-            came_from[group]
+            came_from.get(&group).copied()
         };
     }
     steps

@@ -2,6 +2,7 @@
 //!
 //! - [`NodeId`], [`DeviceId`], [`Unit`]: names.
 //! - [`OfferedDevice`]: what a node tells of a device.
+//! - [`limits`]: how much a node, and the nodes of an account, may have.
 //! - [`Cluster`]: all of it; `class`: devices that are alike; `supply`: what can be taken; `select`, `flow`:
 //!   which of it a request gets.
 //!
@@ -12,7 +13,10 @@ mod class;
 mod cluster;
 mod flow;
 mod id;
+pub mod limits;
 mod offer;
+#[cfg(test)]
+mod scale_tests;
 mod select;
 #[cfg(test)]
 mod select_tests;

@@ -59,9 +59,11 @@ pub(crate) fn choose(
     }
 }
 
-/// The classes that any kind accepts with what each has, the least memory first.
-fn groups(pattern: &Pattern, has: impl Fn(ClassId) -> u32) -> Vec<Group<ClassId>> {
-    let mut groups: BTreeMap<(u64, ClassId), Vec<bool>> = BTreeMap::new();
+/// The classes that any kind accepts with their memory, and which kinds do.
+type Accepted = BTreeMap<(u64, ClassId), Vec<bool>>;
+
+fn accepted(pattern: &Pattern) -> Accepted {
+    let mut groups = Accepted::new();
     for (at, kind) in pattern.kinds.iter().enumerate() {
         for key in &kind.classes {
             let accepts = groups
@@ -70,7 +72,13 @@ fn groups(pattern: &Pattern, has: impl Fn(ClassId) -> u32) -> Vec<Group<ClassId>
             accepts[at] = true;
         }
     }
-    let groups = groups.into_iter().map(|((cost, name), kinds)| Group {
+    groups
+}
+
+/// The classes that any kind accepts with what each has, the least memory first.
+fn groups(pattern: &Pattern, has: impl Fn(ClassId) -> u32) -> Vec<Group<ClassId>> {
+    let groups = accepted(pattern).into_iter();
+    let groups = groups.map(|((cost, name), kinds)| Group {
         name,
         cost,
         capacity: has(name),
@@ -193,9 +201,25 @@ fn on_node(
 
 fn one_node(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, Unfit> {
     let mut why = Unfit::Devices;
+    // By class, so that a node costs as much as it has.
+    let accepted: BTreeMap<ClassId, (u64, Vec<bool>)> = accepted(pattern)
+        .into_iter()
+        .map(|((cost, class), kinds)| (class, (cost, kinds)))
+        .collect();
     for node in candidates(supply, pattern, manner.assignment) {
-        let has: BTreeMap<_, _> = supply.classes_on(node).collect();
-        let groups = groups(pattern, |class| has.get(&class).copied().unwrap_or(0));
+        let mut groups: Vec<Group<ClassId>> = supply
+            .classes_on(node)
+            .filter_map(|(name, capacity)| {
+                let (cost, kinds) = accepted.get(&name)?;
+                Some(Group {
+                    name,
+                    cost: *cost,
+                    capacity,
+                    kinds: kinds.clone(),
+                })
+            })
+            .collect();
+        groups.sort_by_key(|of| (of.cost, of.name));
         let Some(used) = assign(&groups, &counts(pattern)) else {
             continue;
         };
@@ -244,22 +268,22 @@ fn candidates(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec
 
 fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, Unfit> {
     let groups = kinds_of_nodes(supply, pattern, manner.assignment);
-    let alike: Vec<_> = groups.iter().map(|(group, _)| group.clone()).collect();
+    let alike: Vec<_> = groups.iter().map(|of| of.group.clone()).collect();
     let used = assign(&alike, &counts(pattern)).ok_or(Unfit::Devices)?;
-    let mut nodes: Vec<_> = groups.iter().map(|(_, nodes)| nodes.iter()).collect();
+    let mut nodes: Vec<_> = groups.iter().map(|of| of.nodes.iter()).collect();
     let mut memory = 0_u128;
     let mut chosen = Vec::with_capacity(pattern.count() as usize);
     for (at, kind) in pattern.kinds.iter().enumerate() {
         for (group, used) in used.iter().enumerate() {
+            let mut classes = groups[group].classes.iter();
+            let Some((cost, class)) = classes.find(|(cost, class)| kind.accepts(*cost, *class))
+            else {
+                continue;
+            };
             for node in nodes[group].by_ref().take(used[at] as usize) {
-                let best = kind.classes.iter().find_map(|(cost, class)| {
-                    let device = on_node(supply, *node, *class, 1, manner.assignment).pop()?;
-                    Some((*cost, device))
-                });
-                if let Some((cost, place)) = best {
-                    memory += u128::from(cost);
-                    chosen.push(place);
-                }
+                let place = on_node(supply, *node, *class, 1, manner.assignment);
+                memory += u128::from(*cost);
+                chosen.extend(place);
             }
         }
     }
@@ -269,13 +293,18 @@ fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place
     Ok(chosen)
 }
 
-/// Nodes by the accepted classes that they have, each of which serves one unit. As nodes come in the
-/// order of preference, so do those of a group.
-fn kinds_of_nodes(
-    supply: &Supply,
-    pattern: &Pattern,
-    assignment: Assignment,
-) -> Vec<(Group<usize>, Vec<NodeSlot>)> {
+/// Nodes that have the same accepted classes.
+struct AlikeNodes {
+    /// Each node serves one unit.
+    group: Group<usize>,
+    /// Those classes with their memory, the least first.
+    classes: Vec<(u64, ClassId)>,
+    /// In the order of preference.
+    nodes: Vec<NodeSlot>,
+}
+
+/// Nodes by the accepted classes that they have.
+fn kinds_of_nodes(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec<AlikeNodes> {
     let mut order: BTreeMap<NodeSlot, (u32, Vec<(u64, ClassId)>)> = BTreeMap::new();
     for group in groups(pattern, |class| supply.devices(class)) {
         for (devices, node) in supply.nodes_of(group.name) {
@@ -297,7 +326,9 @@ fn kinds_of_nodes(
     groups
         .map(|(name, (classes, nodes))| {
             let accepts = |kind: &super::class::KindPattern| {
-                classes.iter().any(|class| kind.classes.contains(class))
+                classes
+                    .iter()
+                    .any(|(memory, class)| kind.accepts(*memory, *class))
             };
             let group = Group {
                 name,
@@ -305,7 +336,11 @@ fn kinds_of_nodes(
                 capacity: nodes.len() as u32,
                 kinds: pattern.kinds.iter().map(accepts).collect(),
             };
-            (group, nodes)
+            AlikeNodes {
+                group,
+                classes,
+                nodes,
+            }
         })
         .collect()
 }

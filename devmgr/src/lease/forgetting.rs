@@ -4,7 +4,7 @@
 //! been lost is written down now and then, so that a manager that is started anew each week forgets as well; it is not
 //! written when a link breaks, so that no node has to wait for the disk to come back. What an administrator is
 //! draining is kept: it shall not come back as one that is used. An account that joins under ever new names has room for
-//! [`MOST_NODES`]: the longest absent of its own makes room for the next.
+//! [`MOST_NODES`], and for so many devices as [`limits`] says: the longest absent of its own makes room for the next.
 //!
 //! Invariant: whoever is forgotten serves nothing that anybody else could be granted: its units go with it, and if it
 //! comes back it is told first to withdraw what it serves.
@@ -18,7 +18,8 @@ use super::id::Epoch;
 use super::manager::Manager;
 use super::nodes::Node;
 use super::time::Span;
-use crate::inventory::NodeId;
+use crate::inventory::limits::{self, TooMuch};
+use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::UserName;
 use crate::policy::queue::Place;
 
@@ -97,15 +98,44 @@ impl Manager {
     pub fn has_room(&self, id: NodeId, account: Option<&UserName>) -> bool {
         self.nodes.contains_key(&id)
             || self.of_account(account).count() < MOST_NODES
-            || self.most_dispensable(account).is_some()
+            || self.most_dispensable(account, id).is_some()
     }
 
-    /// A node of this account that was never here is about to be taken in.
-    pub(super) fn make_room(&mut self, account: Option<&UserName>) {
-        if self.of_account(account).count() >= MOST_NODES
-            && let Some(id) = self.most_dispensable(account)
-        {
-            self.forget_node(id);
+    /// Whether this node, as this account's, may have these devices next to those of the account's other nodes that
+    /// cannot be forgotten.
+    ///
+    /// # Errors
+    /// [`TooMuch`].
+    pub fn may_have(
+        &self,
+        id: NodeId,
+        account: Option<&UserName>,
+        devices: &[OfferedDevice],
+    ) -> Result<(), TooMuch> {
+        let others = self.of_account(account);
+        let others = others.filter(|(of, node)| **of != id && !node.is_dispensable());
+        limits::check_account(self.cluster.with(others.map(|(of, _)| *of), devices))
+    }
+
+    /// A node of this account with these devices is about to be taken in.
+    pub(super) fn make_room(
+        &mut self,
+        id: NodeId,
+        account: Option<&UserName>,
+        devices: &[OfferedDevice],
+    ) {
+        loop {
+            let others: Vec<NodeId> = self.of_account(account).map(|(of, _)| *of).collect();
+            let others = || others.iter().copied().filter(|of| *of != id);
+            let has_room = others().count() < MOST_NODES
+                && limits::check_account(self.cluster.with(others(), devices)).is_ok();
+            if has_room {
+                return;
+            }
+            match self.most_dispensable(account, id) {
+                Some(dispensable) => self.forget_node(dispensable),
+                None => return,
+            }
         }
     }
 
@@ -114,12 +144,14 @@ impl Manager {
         nodes.filter(move |(_, node)| node.account.as_ref() == account)
     }
 
-    /// The one that is lost for the longest, without leases, and that nobody drains.
-    fn most_dispensable(&self, account: Option<&UserName>) -> Option<NodeId> {
+    /// Of all nodes but `but` the one that is lost for the longest, without leases, and that nobody drains.
+    fn most_dispensable(&self, account: Option<&UserName>, but: NodeId) -> Option<NodeId> {
         let lost = self
             .of_account(account)
-            .filter(|(_, node)| !node.connected && !node.draining && node.grants.is_empty());
-        let since = lost.filter_map(|(id, node)| Some((node.absent?, *id)));
+            .filter(|(_, node)| node.is_dispensable());
+        let since = lost
+            .filter(|(id, _)| **id != but)
+            .filter_map(|(id, node)| Some((node.absent?, *id)));
         since.min().map(|(_, id)| id)
     }
 

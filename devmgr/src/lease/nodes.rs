@@ -8,7 +8,7 @@
 //! Invariant: a node is open to grants only while it is connected, trusted, neither draining nor stopping, and serves
 //! nothing that the manager does not know.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::action::{Action, EndReason};
 use super::alarm::Alarm;
@@ -53,6 +53,11 @@ impl Node {
         self.connected && wanted && self.strays.is_empty()
     }
 
+    /// Whether it may be forgotten for another's sake.
+    pub(super) fn is_dispensable(&self) -> bool {
+        !self.connected && !self.draining && self.grants.is_empty()
+    }
+
     fn row(&self, node: NodeId) -> NodeRow {
         NodeRow {
             node,
@@ -77,11 +82,9 @@ impl Manager {
             self.node_lost(id);
         }
         let new = !self.nodes.contains_key(&id);
-        if new {
-            self.make_room(joined.account.as_ref());
-        }
+        let account = joined.account.or_else(|| self.account_of(id).cloned());
+        self.make_room(id, account.as_ref(), &joined.devices);
         let node = self.nodes.entry(id).or_default();
-        let account = joined.account.or_else(|| node.account.clone());
         let now = (joined.name, joined.addresses, account);
         let before = (&node.name, &node.addresses, &node.account);
         let same = !new && before == (&now.0, &now.1, &now.2);
@@ -109,15 +112,16 @@ impl Manager {
             return;
         };
         let known: Vec<Epoch> = node.grants.iter().copied().collect();
+        let listed: BTreeMap<(LeaseId, Epoch), u32> = running
+            .iter()
+            .map(|of| ((of.lease, of.epoch), of.sessions))
+            .collect();
         for epoch in known {
             let Some(holding) = self.grants.get_mut(&epoch) else {
                 continue;
             };
             let lease = holding.demand.lease;
-            let listed = running
-                .iter()
-                .find(|of| (of.lease, of.epoch) == (lease, epoch));
-            let Some(listed) = listed else {
+            let Some(sessions) = listed.get(&(lease, epoch)).copied() else {
                 self.part_lost(epoch, id);
                 continue;
             };
@@ -143,7 +147,7 @@ impl Manager {
                     lease,
                     epoch,
                 },
-                listed.sessions,
+                sessions,
             );
         }
         for of in running {

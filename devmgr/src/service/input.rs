@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::book::Sight;
 use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
 use crate::inventory::NodeId;
+use crate::inventory::limits::TooMuch;
 use crate::lease::{
     Event, Joined, Lack, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Refused,
 };
@@ -97,6 +98,9 @@ pub(crate) enum NotJoined {
         "{MOST_NODES} nodes have joined by this account, and none of them can be forgotten: they are connected, drained or leased. An administrator removes those that will not come back with `causeway nodes remove`, or makes another account with `causeway users add --node`"
     )]
     TooMany,
+    /// It would bring too much.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
     /// Meanwhile it may not.
     #[error("what it has shown lets no node in any more")]
     NoNode,

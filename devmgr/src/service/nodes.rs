@@ -21,12 +21,12 @@ use super::gate::{Gate, check_name, wall_now};
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
 use super::wire;
 use crate::identity::NotKnown;
-use crate::inventory::NodeId;
+use crate::inventory::{NodeId, limits};
 use crate::lease::{Epoch, Event, GrantWord, Joined, Running, Wall};
 use crate::policy::UserName;
 
-/// Messages that a node may be behind: a thousand leases that are granted and withdrawn at once.
-const OUTBOUND: usize = 4096;
+/// Messages that a node may be behind: as many leases as it can have, granted and withdrawn at once.
+const OUTBOUND: usize = 2 * limits::NODE_UNITS + 64;
 /// Addresses of one node.
 const MAX_ADDRESSES: usize = 32;
 /// Bytes of one of them: a name of the DNS and a port.
@@ -96,7 +96,9 @@ impl Nodes for NodesService {
         tokio::spawn(connection.read(words, closed));
         let answer = answered.await.map_err(|_| gone())?;
         answer.map_err(|not| match not {
-            NotJoined::TooMany => Status::resource_exhausted(not.to_string()),
+            NotJoined::TooMany | NotJoined::TooMuch(_) => {
+                Status::resource_exhausted(not.to_string())
+            }
             NotJoined::AnothersNode | NotJoined::NoNode => {
                 Status::permission_denied(not.to_string())
             }
@@ -111,6 +113,7 @@ fn joined(hello: Hello, account: Option<UserName>) -> Result<Joined, Status> {
         .map_err(|mismatch| Status::failed_precondition(format!("causeway-devmgr: {mismatch}")))?;
     check_name(&hello.name).map_err(Status::invalid_argument)?;
     check_addresses(&hello.addresses)?;
+    limits::check_leases(hello.leases.len()).map_err(wire::too_much)?;
     let running = hello.leases.iter().map(|of| {
         Ok(Running {
             lease: wire::lease_id(&of.lease_id)?,
@@ -234,6 +237,7 @@ impl Connection {
                 return Err(Status::unauthenticated(NotKnown::Expired.to_string()));
             }
             Some(Message::Heartbeat(beat)) => {
+                limits::check_leases(beat.leases.len()).map_err(wire::too_much)?;
                 self.load.set(&beat);
                 let alive = to_node::Message::Alive(Alive {
                     number: beat.number,

@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::book::{Book, Offered, Sight};
 use super::input::{News, Unwritten, Use};
+use crate::inventory::limits::{self, TooMuch};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
 use crate::lease::{
@@ -44,16 +45,24 @@ pub(super) fn devices(
         let text = format!("a device has 1 to {MAX_SHARES} shares");
         return Err(Status::invalid_argument(text));
     }
+    let shared: BTreeMap<(u32, u32), &pb::SharedDevice> = shared
+        .iter()
+        .map(|of| ((of.platform, of.device), of))
+        .collect();
     let shares = |id: DeviceId| {
-        let of = shared
-            .iter()
-            .find(|of| (of.platform, of.device) == (id.platform, id.device));
+        let of = shared.get(&(id.platform, id.device));
         of.map_or(Shares::Whole, |of| Shares::Equal {
             count: u16::try_from(of.shares).unwrap_or(u16::MAX),
             memory: Some(of.memory_per_share).filter(|&bytes| bytes != 0),
         })
     };
-    Ok(offered(inventory.unwrap_or_default(), shares))
+    let devices = offered(inventory.unwrap_or_default(), shares);
+    limits::check_node(&devices).map_err(too_much)?;
+    Ok(devices)
+}
+
+pub(super) fn too_much(too_much: TooMuch) -> Status {
+    Status::resource_exhausted(too_much.to_string())
 }
 
 pub(super) fn class(priority: i32) -> Result<Class, Status> {
@@ -257,7 +266,6 @@ fn refusal_code(refusal: &Refusal) -> pb::RefusalCode {
         }
         Refusal::Class => pb::RefusalCode::Priority,
         Refusal::QueueFull | Refusal::QueueFullOfOwn => pb::RefusalCode::QueueFull,
-        Refusal::IdInUse => pb::RefusalCode::Malformed,
     }
 }
 

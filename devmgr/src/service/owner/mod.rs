@@ -35,9 +35,9 @@ use super::watching::Counters;
 use super::wire;
 use crate::identity::{Caller, Directory, IdentityChange, User};
 use crate::inventory::NodeId;
+use crate::inventory::limits::TooMuch;
 use crate::lease::{
-    Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Refusal,
-    Refused, Step, Time,
+    Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Step, Time,
 };
 use crate::store::{Store, Write};
 use judging::Judging;
@@ -211,10 +211,16 @@ impl Owner {
                 let _ = answer.send(self.joined(joined, link));
             }
             Input::FromNode(connection, node, event) => {
-                if self.is_current(connection, node) {
-                    self.book.heard(node, &event);
-                    self.handle(event);
+                if !self.is_current(connection, node) {
+                    return;
                 }
+                if let Err(too_much) = self.may_change(node, &event) {
+                    tracing::warn!(?node, %too_much, "a node is cut off");
+                    self.left(connection, node);
+                    return;
+                }
+                self.book.heard(node, &event);
+                self.handle(event);
             }
             Input::Left(connection, node) => self.left(connection, node),
             Input::Request(request, client, watcher) => self.request(request, client, watcher),
@@ -283,10 +289,25 @@ impl Owner {
         if !self.manager.has_room(joined.node, joined.account.as_ref()) {
             return Err(NotJoined::TooMany);
         }
+        let known = self.manager.account_of(joined.node);
+        let account = joined.account.as_ref().or(known);
+        self.manager
+            .may_have(joined.node, account, &joined.devices)?;
         self.book.connect(&joined, &link);
         self.links.insert(joined.node, link);
         self.handle(Event::NodeJoined(joined));
         Ok(())
+    }
+
+    /// Whether a node may have the devices that it says it has now.
+    fn may_change(&self, node: NodeId, event: &Event) -> Result<(), TooMuch> {
+        match event {
+            Event::NodeChanged { devices, .. } => {
+                let account = self.manager.account_of(node);
+                self.manager.may_have(node, account, devices)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_current(&self, connection: ConnectionId, node: NodeId) -> bool {
@@ -329,7 +350,7 @@ impl Owner {
         self.push(writes, Work { effects });
     }
 
-    fn request(&mut self, request: NewRequest, client: Client, watcher: Watcher) {
+    fn request(&mut self, mut request: NewRequest, client: Client, watcher: Watcher) {
         if let Some(problem) = self.writing.problem() {
             watcher.tell(News::NotWritten(Unwritten::NotDone(problem)));
             return;
@@ -339,33 +360,34 @@ impl Owner {
             return;
         }
         Counters::count(&self.counters.requests);
+        // Whoever asks by the id of another's is served as by an id that there is not.
+        if self.manager.is_anothers(request.lease, &request.user) {
+            request.lease = LeaseId(rand::random());
+        }
         let lease = request.lease;
         let mut step = self.step(Event::Request(request));
         let outcome = take_answer(&mut step, lease);
-        // Of another's request nothing is told, and its own stream stays the one that hears of it.
-        let is_anothers = matches!(
-            outcome,
-            Outcome::Unknown
-                | Outcome::Refused(Refused {
-                    why: Refusal::IdInUse,
-                    ..
-                })
-        );
-        let effects = if is_anothers {
-            vec![Effect::TellOnce(watcher, outcome)]
-        } else {
-            self.book.clients.insert(lease, client);
-            vec![
-                Effect::Listen { lease, watcher },
-                Effect::Act(Action::Tell { lease, outcome }),
-            ]
-        };
+        self.book.clients.insert(lease, client);
+        let effects = vec![
+            Effect::Listen { lease, watcher },
+            Effect::Act(Action::Tell { lease, outcome }),
+        ];
         self.do_later(step, effects);
     }
 
     /// Somebody listens no more to what becomes of his request; another may have come in his place.
     fn request_lost(&mut self, lease: LeaseId, id: WatcherId) {
-        if self.watchers.get(&lease).is_some_and(|of| of.id == id) {
+        let is_it = |of: &Watcher| of.id == id;
+        // A request by the id of another's has got an id of its own.
+        let lease = match self.watchers.get(&lease).is_some_and(is_it) {
+            true => Some(lease),
+            false => self
+                .watchers
+                .iter()
+                .find(|(_, of)| is_it(of))
+                .map(|(lease, _)| *lease),
+        };
+        if let Some(lease) = lease {
             self.watchers.remove(&lease);
             self.handle(Event::RequestLost { lease });
         }
