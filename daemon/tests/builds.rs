@@ -70,8 +70,6 @@ fn a_build_reads_nothing_of_the_nodes_files() {
         "#warning /*\n#include \"/etc/passwd\"\n",
         "#pragma mark /*\n#include \"/etc/passwd\"\n",
         "\u{feff}#include \"/etc/passwd\"\n",
-        "\u{a0}#include \"/etc/passwd\"\n",
-        "#\\u00A0include \"/etc/passwd\"\n",
     ] {
         let (_, answer) = session.build(context, text, "-I /etc -I/");
         assert_eq!(answer.status, BUILD_PROGRAM_FAILURE);
@@ -82,12 +80,16 @@ fn a_build_reads_nothing_of_the_nodes_files() {
         );
         assert!(!log.contains(secret), "{log}");
     }
-    // A module map is no program, so Clang shows its lines.
-    let module = "#pragma clang module build a\nextern module a \"/etc/passwd\"\n\
-        #pragma clang module endbuild\n";
-    let (_, answer) = session.build(context, module, "");
-    assert_eq!(answer.status, BUILD_PROGRAM_FAILURE);
-    assert!(!body(answer).devices[0].log.contains(secret));
+    // Some of Clang's modes take the first two for includes. A module map is no program, so Clang shows its lines.
+    for text in [
+        "\u{a0}#include \"/etc/passwd\"\n",
+        "#\\u00A0include \"/etc/passwd\"\n",
+        "#pragma clang module build a\nextern module a \"/etc/passwd\"\n#pragma clang module endbuild\n",
+    ] {
+        let (_, answer) = session.build(context, text, "");
+        assert_eq!(answer.status, BUILD_PROGRAM_FAILURE);
+        assert!(!body(answer).devices[0].log.contains(secret));
+    }
     // A driver would look for such a header where its name says.
     let name = "/etc/passwd";
     let header = create(&mut session, context, source("int given;\n"));
