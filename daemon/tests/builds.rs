@@ -67,6 +67,9 @@ fn a_build_reads_nothing_of_the_nodes_files() {
     for text in [
         "#include \"/etc/passwd\"\n",
         "%:inc\\\nlude </etc/passwd>\n",
+        "#warning /*\n#include \"/etc/passwd\"\n",
+        "#pragma mark /*\n#include \"/etc/passwd\"\n",
+        "\u{feff}#include \"/etc/passwd\"\n",
     ] {
         let (_, answer) = session.build(context, text, "-I /etc -I/");
         assert_eq!(answer.status, BUILD_PROGRAM_FAILURE);
@@ -77,6 +80,38 @@ fn a_build_reads_nothing_of_the_nodes_files() {
         );
         assert!(!log.contains(secret), "{log}");
     }
+    // Some of Clang's modes take the first two for includes. A module map is no program, so Clang shows its lines.
+    for text in [
+        "\u{a0}#include \"/etc/passwd\"\n",
+        "#\\u00A0include \"/etc/passwd\"\n",
+        "#pragma clang module build a\nextern module a \"/etc/passwd\"\n#pragma clang module endbuild\n",
+    ] {
+        let (_, answer) = session.build(context, text, "");
+        assert_eq!(answer.status, BUILD_PROGRAM_FAILURE);
+        assert!(!body(answer).devices[0].log.contains(secret));
+    }
+    // A driver would look for such a header where its name says.
+    let name = "/etc/passwd";
+    let header = create(&mut session, context, source("int given;\n"));
+    let program = create(&mut session, context, source("#include \"/etc/passwd\"\n"));
+    let request = session.new_id();
+    session.send(vec![Kind::CompileProgram(CompileProgram {
+        request,
+        program,
+        headers: vec![Header {
+            include_name: Bytes::from_static(name.as_bytes()),
+            program: header,
+            ..Header::default()
+        }],
+        ..CompileProgram::default()
+    })]);
+    let answer = session.answer(request);
+    assert!(answer.status < 0);
+    let log = &body(answer).devices[0].log;
+    assert!(
+        log.contains("no such header came with the program"),
+        "{log}"
+    );
     // Where the compiler never comes, an include does no harm.
     let text = "#ifndef __OPENCL_VERSION__\n#include <stdio.h>\n#endif\nkernel void f() {}";
     assert_eq!(session.build(context, text, "").1.status, 0);

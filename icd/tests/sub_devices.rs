@@ -85,6 +85,12 @@ fn is_dead(device: cl_device_id) -> bool {
     code!(clGetDeviceInfo(device, name, 0, null_mut(), null_mut())) == CL_INVALID_DEVICE
 }
 
+fn program_from(context: cl_context, source: &str) -> cl_program {
+    let (mut text, length) = (source.as_ptr().cast(), source.len());
+    let (text, length) = (&raw mut text, &raw const length);
+    make!(clCreateProgramWithSource(context, 1, text, length)).expect("a program")
+}
+
 fn context_over(devices: &[cl_device_id]) -> cl_context {
     make!(clCreateContext(
         null(),
@@ -195,14 +201,7 @@ fn compute(devices: &[cl_device_id]) {
     let context = context_over(devices);
     let buffer = make!(clCreateBuffer(context, 0, 4 * SIZE, null_mut())).expect("a buffer");
     let source = "kernel void add(global int *x, int v) { x[get_global_id(0)] += v; }";
-    let (mut text, length) = (source.as_ptr().cast(), source.len());
-    let program = make!(clCreateProgramWithSource(
-        context,
-        1,
-        &raw mut text,
-        &raw const length
-    ))
-    .expect("a program");
+    let program = program_from(context, source);
     ok!(clBuildProgram(program, 0, null(), null(), None, null_mut()));
     let kernel = kernel(program, "add");
     assert_eq!(set(kernel, 0, &buffer), CL_SUCCESS);
@@ -279,5 +278,154 @@ fn parts_compute_also_beside_the_device_and_after_the_loss_of_their_session() {
     compute(&parts);
     for part in parts {
         ok!(clReleaseDevice(part));
+    }
+}
+
+fn build_info<T: Copy + Default>(
+    program: cl_program,
+    device: cl_device_id,
+    name: cl_program_build_info,
+) -> Result<T, cl_int> {
+    let mut value = T::default();
+    let (place, size) = ((&raw mut value).cast(), size_of::<T>());
+    match code!(clGetProgramBuildInfo(
+        program,
+        device,
+        name,
+        size,
+        place,
+        null_mut()
+    )) {
+        CL_SUCCESS => Ok(value),
+        code => Err(code),
+    }
+}
+
+fn work_group_size(kernel: cl_kernel, device: cl_device_id) -> Result<usize, cl_int> {
+    let mut value = 0usize;
+    match code!(clGetKernelWorkGroupInfo(
+        kernel,
+        device,
+        CL_KERNEL_WORK_GROUP_SIZE,
+        size_of::<usize>(),
+        (&raw mut value).cast(),
+        null_mut()
+    )) {
+        CL_SUCCESS => Ok(value),
+        code => Err(code),
+    }
+}
+
+/// Launches a kernel that writes 7 into its first argument; what the launch says, or what is there then.
+fn written(context: cl_context, device: cl_device_id, kernel: cl_kernel) -> Result<cl_int, cl_int> {
+    let queue = make!(clCreateCommandQueue(context, device, 0)).expect("a queue");
+    let buffer = make!(clCreateBuffer(context, 0, 4, null_mut())).expect("a buffer");
+    assert_eq!(set::<cl_mem>(kernel, 0, &buffer), CL_SUCCESS);
+    let mut value = 0;
+    let code = launch(queue, kernel, 1);
+    if code == CL_SUCCESS {
+        let place = (&raw mut value).cast();
+        ok!(clEnqueueReadBuffer(
+            queue,
+            buffer,
+            CL_TRUE,
+            0,
+            4,
+            place,
+            0,
+            null(),
+            null_mut()
+        ));
+    }
+    ok!(clReleaseCommandQueue(queue));
+    ok!(clReleaseMemObject(buffer));
+    if code == CL_SUCCESS {
+        Ok(value)
+    } else {
+        Err(code)
+    }
+}
+
+const SEVEN: &str = "#ifdef BAD\n#error bad\n#endif\n\
+    kernel void seven(global int *x) { *x = 7; }";
+
+#[test]
+fn a_part_uses_the_build_of_its_device_until_it_has_its_own() {
+    let _turn = TURN.lock();
+    daemon();
+    let root = device();
+    let units: u32 = number(root, CL_DEVICE_MAX_COMPUTE_UNITS);
+    let all = [CL_DEVICE_PARTITION_BY_COUNTS, units as isize, 0, 0];
+    let part = divide(root, &all, 1).expect("a part")[0];
+    let parts = divide(part, &EQUALLY, units).unwrap_or_default();
+    let devices = [&[root, part][..], &parts].concat();
+    let context = context_over(&devices);
+    let program = program_from(context, SEVEN);
+    let status = |device| build_info::<cl_int>(program, device, CL_PROGRAM_BUILD_STATUS);
+    for &device in &devices {
+        assert_eq!(status(device), Ok(CL_BUILD_NONE));
+    }
+    let build = |device: cl_device_id, options: &std::ffi::CStr| {
+        let options = options.as_ptr();
+        code!(clBuildProgram(
+            program,
+            1,
+            &device,
+            options,
+            None,
+            null_mut()
+        ))
+    };
+    assert_eq!(build(root, c"-cl-kernel-arg-info -DX"), CL_SUCCESS);
+    let kernel = make!(clCreateKernel(program, c"seven".as_ptr())).expect("a kernel");
+    for &device in &devices {
+        assert_eq!(status(device), Ok(CL_BUILD_SUCCESS));
+        let binary = build_info::<u32>(program, device, CL_PROGRAM_BINARY_TYPE);
+        assert_eq!(binary, Ok(CL_PROGRAM_BINARY_TYPE_EXECUTABLE));
+        let options = build_info::<[u8; 24]>(program, device, CL_PROGRAM_BUILD_OPTIONS);
+        assert_eq!(options, Ok(*b"-cl-kernel-arg-info -DX\0"));
+        assert_eq!(
+            work_group_size(kernel, device),
+            work_group_size(kernel, null_mut())
+        );
+        assert_eq!(written(context, device, kernel), Ok(7));
+    }
+    ok!(clReleaseKernel(kernel));
+    // A build of its own counts, and if it fails.
+    assert_eq!(build(part, c"-DBAD"), CL_BUILD_PROGRAM_FAILURE);
+    assert_eq!(status(root), Ok(CL_BUILD_SUCCESS));
+    assert_eq!(status(part), Ok(CL_BUILD_ERROR));
+    let kernel = make!(clCreateKernel(program, c"seven".as_ptr())).expect("a kernel");
+    assert_eq!(work_group_size(kernel, part), Err(CL_INVALID_DEVICE));
+    assert_eq!(
+        written(context, part, kernel),
+        Err(CL_INVALID_PROGRAM_EXECUTABLE)
+    );
+    ok!(clReleaseKernel(kernel));
+    assert_eq!(build(part, c""), CL_SUCCESS);
+    let kernel = make!(clCreateKernel(program, c"seven".as_ptr())).expect("a kernel");
+    for &device in &devices {
+        assert_eq!(written(context, device, kernel), Ok(7));
+    }
+    ok!(clReleaseKernel(kernel));
+    ok!(clReleaseProgram(program));
+    ok!(clReleaseContext(context));
+    // A device's build is not its parent's.
+    let context = context_over(&[root, part]);
+    let program = program_from(context, SEVEN);
+    ok!(clBuildProgram(program, 1, &part, null(), None, null_mut()));
+    let status = build_info::<cl_int>(program, root, CL_PROGRAM_BUILD_STATUS);
+    assert_eq!(status, Ok(CL_BUILD_NONE));
+    let kernel = make!(clCreateKernel(program, c"seven".as_ptr())).expect("a kernel");
+    assert_eq!(
+        written(context, root, kernel),
+        Err(CL_INVALID_PROGRAM_EXECUTABLE)
+    );
+    assert_eq!(written(context, part, kernel), Ok(7));
+    ok!(clReleaseKernel(kernel));
+    ok!(clReleaseProgram(program));
+    ok!(clReleaseContext(context));
+    for device in parts.into_iter().chain([part]) {
+        ok!(clReleaseDevice(device));
     }
 }

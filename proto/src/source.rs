@@ -1,18 +1,30 @@
 //! OpenCL C as far as both ends must read it alike: where a text includes another, and what the words of
 //! build options are.
 //!
-//! The client puts its own headers in place of the directives that name them; the worker lets no other
-//! file of its node in. What one overlooked, the other must not find. No preprocessor: directives are
-//! seen as the compiler sees them (after line splices, comments, digraphs and trigraphs), conditions and
-//! macros are not.
+//! The client puts its own headers in place of the directives that name them ([`Directives`]). The worker lets no
+//! other file of its node in ([`Suspects`]). A directive that the client overlooks is refused by the worker.
+//!
+//! What it is not: a preprocessor. [`Directives`] are those that OpenCL C has after line splices, comments,
+//! digraphs and trigraphs. Conditions and macros are not looked at.
 //!
 //! Invariant: every input ends in an answer; nothing here allocates more than the text is long.
 
+mod suspects;
 mod text;
 
+pub use self::suspects::{Suspect, Suspects};
 use self::text::{Text, begins_splice, ends_line};
 
-const DIRECTIVES: [&str; 4] = ["include", "include_next", "import", "embed"];
+/// Directives that include a file.
+const INCLUDES: [&str; 4] = ["include", "include_next", "import", "embed"];
+/// What Clang skips where a text begins, and only there.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// A text without its byte order mark: what precedes the text takes its place.
+#[must_use]
+pub fn without_mark(source: &[u8]) -> &[u8] {
+    source.strip_prefix(BYTE_ORDER_MARK).unwrap_or(source)
+}
 
 /// Bytes of any encoding as text: each is the character of its number, so what is ASCII looks as it is.
 #[must_use]
@@ -71,21 +83,6 @@ pub fn plain(source: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An include directive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Include {
-    /// `include`, or one of its kin.
-    pub directive: &'static str,
-    /// Offset of its `#` (blanks before it are not part of it).
-    pub start: usize,
-    /// Offset of what is to be included.
-    pub argument: usize,
-    /// Offset of the newline that ends it, or of the end of the text.
-    pub end: usize,
-    /// What is to be included, where it stands there by name.
-    pub header: Option<Header>,
-}
-
 /// The name in an include directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -100,31 +97,21 @@ pub struct Header {
 pub struct Directive {
     /// Its word: `define`, `if`…; empty for a null directive or a line marker.
     pub word: String,
-    /// As [`Include::start`].
+    /// Offset of its `#` (blanks before it are not part of it).
     pub start: usize,
     /// Offset of what stands behind the word and blanks.
     pub argument: usize,
-    /// As [`Include::end`].
+    /// Offset of the newline that ends it, or of the end of the text.
     pub end: usize,
 }
 
 impl Directive {
-    /// As an include directive of the same text, if it is one.
+    /// The header that it includes from the same text, where it stands there by name.
     #[must_use]
-    pub fn include(&self, source: &[u8]) -> Option<Include> {
-        let known = |known: &&str| *known == self.word;
-        let directive = DIRECTIVES.into_iter().find(known)?;
-        let mut text = Text {
-            source,
-            at: self.argument,
-        };
-        Some(Include {
-            directive,
-            start: self.start,
-            argument: self.argument,
-            end: self.end,
-            header: text.take_header(),
-        })
+    pub fn header(&self, source: &[u8]) -> Option<Header> {
+        let at = self.argument;
+        let is_include = INCLUDES.contains(&&*self.word);
+        is_include.then(|| Text { source, at }.take_header())?
     }
 }
 
@@ -138,8 +125,9 @@ impl<'a> Directives<'a> {
     /// Those in `source`.
     #[must_use]
     pub fn of(source: &'a [u8]) -> Directives<'a> {
+        let at = source.len() - without_mark(source).len();
         Directives {
-            text: Text { source, at: 0 },
+            text: Text { source, at },
         }
     }
 }
@@ -155,14 +143,24 @@ impl Iterator for Directives<'_> {
             let start = text.at;
             if text.take_hash() {
                 text.skip_blanks();
-                let word = text.take_word();
-                text.skip_blanks();
+                let word = text.take_word().into_owned();
+                // Clang reads these texts as they are: nothing in them begins a comment. It reads `#error` so
+                // too, but where one is compiled nothing else matters, and in a skipped group comments count.
+                let mut as_is = word == "warning";
+                if !as_is {
+                    text.skip_blanks();
+                    as_is = word == "pragma" && text.is_word("mark");
+                }
                 let argument = text.at;
-                if word.contains("include") || word == "import" || word == "embed" {
+                if INCLUDES.contains(&&*word) {
                     // Quotes in a header's name are none of a string.
                     text.take_header();
                 }
-                text.skip_line();
+                if as_is {
+                    text.skip_rest();
+                } else {
+                    text.skip_line();
+                }
                 return Some(Directive {
                     word,
                     start,
@@ -174,32 +172,6 @@ impl Iterator for Directives<'_> {
             text.advance();
         }
         None
-    }
-}
-
-/// The include directives of a text, in order.
-#[derive(Debug)]
-pub struct Includes<'a> {
-    directives: Directives<'a>,
-}
-
-impl<'a> Includes<'a> {
-    /// Those in `source`.
-    #[must_use]
-    pub fn of(source: &'a [u8]) -> Includes<'a> {
-        Includes {
-            directives: Directives::of(source),
-        }
-    }
-}
-
-impl Iterator for Includes<'_> {
-    type Item = Include;
-
-    fn next(&mut self) -> Option<Include> {
-        let source = self.directives.text.source;
-        self.directives
-            .find_map(|directive| directive.include(source))
     }
 }
 
@@ -243,9 +215,9 @@ mod tests {
     use super::*;
 
     fn headers(source: &str) -> Vec<(String, bool)> {
-        let found = Includes::of(source.as_bytes());
-        found
-            .filter_map(|include| include.header)
+        let source = source.as_bytes();
+        Directives::of(source)
+            .filter_map(|directive| directive.header(source))
             .map(|header| (wide(&header.name), header.quoted))
             .collect()
     }
@@ -256,13 +228,13 @@ mod tests {
             "#include \"a b.h\"\n # include <sys/c.h> // d\n//#include <e>\n#include MACRO\n";
         let expected = [("a b.h".to_owned(), true), ("sys/c.h".to_owned(), false)];
         assert_eq!(headers(source), expected);
-        assert_eq!(Includes::of(source.as_bytes()).count(), 3);
     }
 
     #[test]
     fn names_have_any_encoding() {
-        let found = Includes::of(b"#include \"caf\xe9.h\"\n").next().unwrap();
-        assert_eq!(found.header.unwrap().name, b"caf\xe9.h");
+        let source = b"#include \"caf\xe9.h\"\n";
+        let found = Directives::of(source).next().unwrap();
+        assert_eq!(found.header(source).unwrap().name, b"caf\xe9.h");
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(narrow(&wide(&all)), all);
         assert_eq!(wide(b"-I caf\xe9"), "-I caf\u{e9}");
@@ -288,6 +260,8 @@ mod tests {
             "/* ** / #no\n#no *\\\n/ ",
             "int a ??/\n = '\\'' ? 1 : 2; // \r",
             "",
+            "\u{feff}",
+            "\0",
         ] {
             let source = format!("{before}#found\n");
             let words: Vec<_> = Directives::of(source.as_bytes())
@@ -308,6 +282,25 @@ mod tests {
         assert_eq!(
             &source[defined.argument..defined.end],
             b"F(x) \\\n \"#\" #x"
+        );
+    }
+
+    #[test]
+    fn texts_of_warnings_begin_no_comment() {
+        let words = |source: &str| -> Vec<String> {
+            let found = Directives::of(source.as_bytes());
+            found.map(|directive| directive.word).collect()
+        };
+        for line in [
+            "#warning /* x",
+            "#pragma mark /* x",
+            "# pragma\tmark\\\n /*",
+        ] {
+            assert_eq!(words(&format!("{line}\n#include <a>\n")).len(), 2, "{line}");
+        }
+        assert_eq!(
+            words("#pragma marker /*\n#include <a>\n*/\n#if\n"),
+            ["pragma", "if"]
         );
     }
 

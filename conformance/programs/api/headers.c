@@ -153,6 +153,51 @@ CASE(headers_asked_for)
     remove_folder();
 }
 
+/* Editors of some systems begin a text with a byte order mark; compilers skip it. */
+CASE(headers_with_byte_order_marks)
+{
+    make_folder();
+    put("value.h", "\xEF\xBB\xBF#include \"in/more.h\"\n#define VALUE (MORE + 1)\n");
+    put("in/more.h", "\xEF\xBB\xBF#pragma once\n#define MORE 5\n");
+    put("guarded.h", "\xEF\xBB\xBF#ifndef G\n#define G\nconstant int g = 3;\n#endif\n");
+    EQUAL(answer("#include \"value.h\"\n" ANSWER("VALUE"), "-I %s"), 6);
+    EQUAL(answer("\xEF\xBB\xBF#include \"value.h\"\n" ANSWER("VALUE"), "-I %s"), 6);
+    EQUAL(answer("\xEF\xBB\xBF#if __has_include(\"value.h\")\n" ANSWER("7") "#endif\n", "-I %s"), 7);
+    EQUAL(answer("\xEF\xBB\xBF" ANSWER("__LINE__"), ""), 1);
+    EQUAL(answer("\xEF\xBB\xBF#include \"guarded.h\"\n#include \"guarded.h\"\n" ANSWER("g"), "-I %s"), 3);
+    EQUAL(answer("\xEF\xBB\xBF#define P(a, b) a##b\n" ANSWER("P(4, 2)"), ""), 42);
+    remove_folder();
+}
+
+/* Nor does a text in UTF-16 build anywhere. */
+CASE(headers_with_marks_given_with_the_call)
+{
+    const char *name = "value.h";
+    cl_program header = from("\xEF\xBB\xBF#define P(a, b) a##b\n#define VALUE P(4, 3)\n");
+    cl_program part = from("\xEF\xBB\xBF#include \"value.h\"\n" ANSWER("VALUE"));
+    EXPECT(clCompileProgram(part, 1, &device, "", 1, &header, &name, NULL, NULL), CL_SUCCESS);
+    cl_program linked = clLinkProgram(context, 1, &device, "", 1, &part, NULL, NULL, &err);
+    EXPECT(err, CL_SUCCESS);
+    EQUAL(answer_of(linked), 43);
+    OK(clReleaseProgram(header));
+    OK(clReleaseProgram(part));
+    OK(clReleaseProgram(linked));
+    EQUAL(answer("\xFF\xFE#\n", ""), -1);
+}
+
+/* What looks like a comment's beginning, and is none. */
+CASE(headers_behind_texts_that_are_no_comments)
+{
+    make_folder();
+    put("value.h", "#define VALUE 8\n");
+    EQUAL(answer("#warning /*\n#include \"value.h\"\n" ANSWER("VALUE"), "-I %s"), 8);
+    EQUAL(answer("#pragma mark /*\n#include \"value.h\"\n" ANSWER("VALUE"), "-I %s"), 8);
+    EQUAL(answer("#if 0\ncan't /*\n#endif\n#include \"value.h\"\n" ANSWER("VALUE"), "-I %s"), 8);
+    EQUAL(answer("#if 0\n#error /*\n#include \"gone.h\"\n*/\n#endif\n" ANSWER("9"), "-I %s"), 9);
+    EQUAL(answer("/*\n#include \"gone.h\"\n*/\n#include \"value.h\" // \"\n" ANSWER("VALUE"), "-I %s"), 8);
+    remove_folder();
+}
+
 CASE(headers_changed_are_read_again)
 {
     make_folder();

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use causeway_proto::source::without_mark;
 use cl_headers::types::{
     CL_DEVICE_EXTENSIONS, CL_DEVICE_IMAGE_SUPPORT, CL_DEVICE_OPENCL_C_FEATURES,
 };
@@ -77,9 +78,7 @@ pub(super) fn without(prefix: &str, source: &Bytes) -> Bytes {
     if prefix.is_empty() || source.is_empty() {
         return source.clone();
     }
-    // Compilers skip a byte order mark only where a text begins.
-    let text = source.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(source);
-    [prefix.as_bytes(), text].concat().into()
+    [prefix.as_bytes(), without_mark(source)].concat().into()
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //!
 //! What it is not: it knows words, names and ends of lines, no directive. Invariant: every step goes forward.
 
+use std::borrow::Cow;
+
 use super::Header;
 
 /// See the module.
@@ -14,7 +16,7 @@ pub(super) struct Text<'a> {
 
 /// The length of the line splice that `rest` begins with. As Clang has it: blanks may stand before the
 /// newline, which is any of LF, CR, and both in either order.
-fn splice(rest: &[u8]) -> Option<usize> {
+pub(super) fn splice(rest: &[u8]) -> Option<usize> {
     let mark = if rest.starts_with(b"\\") {
         1
     } else if rest.starts_with(b"??/") {
@@ -42,13 +44,17 @@ pub(super) fn ends_line(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')
 }
 
+fn is_of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
 /// Whether a line's reader must look at it: an end, a quote, what may begin a comment or a splice.
 fn matters_in_line(byte: u8) -> bool {
     ends_line(byte) || matches!(byte, b'"' | b'\'' | b'/') || begins_splice(byte)
 }
 
-impl Text<'_> {
-    fn rest(&self) -> &[u8] {
+impl<'a> Text<'a> {
+    fn rest(&self) -> &'a [u8] {
         &self.source[self.at..]
     }
 
@@ -102,7 +108,7 @@ impl Text<'_> {
     pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.peek() {
-                Some(b' ' | b'\t' | 0x0b | 0x0c) => self.at += 1,
+                Some(0 | b' ' | b'\t' | 0x0b | 0x0c) => self.at += 1,
                 Some(b'/') if self.take(b"/*") => self.skip_comment(),
                 _ => return,
             }
@@ -119,16 +125,30 @@ impl Text<'_> {
         }
     }
 
-    pub(super) fn take_word(&mut self) -> String {
-        let mut word = String::new();
-        while let Some(byte) = self
-            .peek()
-            .filter(|b| b.is_ascii_alphanumeric() || *b == b'_')
+    /// A name or a number. It is a copy only where it has splices.
+    pub(super) fn take_word(&mut self) -> Cow<'a, str> {
+        let rest = &self.source[self.at..];
+        let length = rest.iter().take_while(|b| is_of_word(**b)).count();
+        let ends = !rest.get(length).is_some_and(|b| begins_splice(*b));
+        if let Ok(word) = std::str::from_utf8(&rest[..length])
+            && ends
+            && length > 0
         {
+            self.at += length;
+            return Cow::Borrowed(word);
+        }
+        let mut word = String::new();
+        while let Some(byte) = self.peek().filter(|b| is_of_word(*b)) {
             word.push(char::from(byte));
             self.at += 1;
         }
-        word
+        Cow::Owned(word)
+    }
+
+    /// Whether this word comes next.
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        let (source, at) = (self.source, self.at);
+        Text { source, at }.take_word() == word
     }
 
     pub(super) fn take_header(&mut self) -> Option<Header> {

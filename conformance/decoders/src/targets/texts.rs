@@ -4,7 +4,7 @@ use causeway::config::{Address, duration};
 use causeway_daemon::config::{ManagerAddress, parse_advertised};
 use causeway_proto::control::InfoAnswer;
 use causeway_proto::request::{DeviceRequest, MAX_ASKED, property};
-use causeway_proto::source::{Directives, Includes, is_blank, plain, words as options};
+use causeway_proto::source::{Directives, Suspect, Suspects, is_blank, plain, words as options};
 use causeway_serving::parse_listen;
 
 use super::{Form, Target, words};
@@ -127,12 +127,12 @@ fn source() -> Target {
                 );
                 assert!(directive.end <= bytes.len());
             }
-            for include in Includes::of(bytes) {
-                assert!(
-                    include.start < include.argument
-                        && include.argument <= include.end
-                        && include.end <= bytes.len()
-                );
+            let mut from = 0;
+            for suspect in Suspects::of(bytes) {
+                let (Suspect::Include { start, end, .. } | Suspect::Pragma { start, end }) =
+                    suspect;
+                assert!(from <= start && start < end && end <= bytes.len());
+                from = end;
             }
             assert!(plain(bytes).len() <= bytes.len());
             let text = String::from_utf8_lossy(bytes);

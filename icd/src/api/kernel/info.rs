@@ -115,17 +115,17 @@ fn answer_arg(
     }
 }
 
-/// The kernel on the device asked about; NULL means the only one.
+/// The kernel on the device asked about; NULL means the only one that it was built for.
 fn on_device<'a>(kernel: &'a Kernel, device: Option<&Device>) -> ClResult<&'a OnDevice> {
     let signature = kernel.signature();
-    match (device, &signature.devices[..]) {
-        (None, [only]) => Ok(only),
-        (None, _) => fail(CL_INVALID_DEVICE),
-        (Some(device), _) => {
-            let found = signature.on_device(device);
-            found.ok_or(Status(CL_INVALID_DEVICE))
+    let found = match device {
+        Some(device) => signature.on_device(device),
+        None => {
+            let mut built = signature.devices.iter().filter(|on| !on.is_inherited);
+            built.next().filter(|_| built.next().is_none())
         }
-    }
+    };
+    found.ok_or(Status(CL_INVALID_DEVICE))
 }
 
 fn answer_work_group(

@@ -95,6 +95,8 @@ pub struct ArgInfo {
 pub struct OnDevice {
     /// Which.
     pub device: Arc<Device>,
+    /// The function was built for the device's parent, not for the device itself.
+    pub is_inherited: bool,
     /// `CL_KERNEL_WORK_GROUP_SIZE`.
     pub work_group_size: u64,
     /// `CL_KERNEL_COMPILE_WORK_GROUP_SIZE`; zeros for none.
@@ -264,10 +266,21 @@ impl Arg {
 }
 
 impl OnDevice {
+    /// On a part of the device, which uses the same build.
+    #[must_use]
+    pub fn for_part(&self, part: &Arc<Device>) -> OnDevice {
+        OnDevice {
+            device: Arc::clone(part),
+            is_inherited: true,
+            ..self.clone()
+        }
+    }
+
     fn new(device: Arc<Device>, wire: &KernelOnDevice) -> OnDevice {
         let compile = &wire.compile_work_group_size;
         OnDevice {
             device,
+            is_inherited: false,
             work_group_size: wire.work_group_size,
             compile_work_group_size: std::array::from_fn(|i| compile.get(i).copied().unwrap_or(0)),
             local_mem_size: wire.local_mem_size,

@@ -278,7 +278,7 @@ impl Program {
                 }
             })
             .collect();
-        state.unite();
+        state.unite(self);
         drop(state);
         combined(&outcomes, build.failure)
     }

@@ -171,7 +171,7 @@ impl Program {
                 }
             }
             state.learn(site, kernels, |_| true);
-            state.unite();
+            state.unite(&program);
         }
         Ok(Arc::new(program))
     }

@@ -238,14 +238,52 @@ impl Program {
         wire.collect()
     }
 
-    /// The last build for a device; none for one that is not among [`Program::devices`].
+    /// The last build for a device of the context. "If a program binary has not been built for a sub-device, the
+    /// program binary associated with the parent device will be used." None for a device that neither is among
+    /// [`Program::devices`] nor has its parent there.
     #[must_use]
     pub fn build_of(&self, device: &Device) -> Option<Build> {
-        let at = self
-            .devices
-            .iter()
-            .position(|own| std::ptr::eq(&**own, device))?;
-        Some(self.state.lock().builds[at].clone())
+        let mut all = self.context.devices().iter();
+        let device = all.find(|own| std::ptr::eq(&***own, device))?;
+        let state = self.state.lock();
+        let mut first = None;
+        for part in with_parents(device) {
+            let Some(build) = self.own_build(&state.builds, part) else {
+                continue;
+            };
+            if build.status != CL_BUILD_NONE {
+                return Some(build.clone());
+            }
+            first.get_or_insert(build);
+        }
+        first.cloned()
+    }
+
+    // The build that was made for the device itself, of these.
+    fn own_build<'a>(&self, builds: &'a [Build], device: &Device) -> Option<&'a Build> {
+        let mut all = self.devices.iter();
+        let at = all.position(|own| std::ptr::eq(&**own, device))?;
+        builds.get(at)
+    }
+
+    // The function with the context's sub-devices that use the build of their parents.
+    fn with_parts(&self, of: Arc<Signature>, builds: &[Build]) -> Arc<Signature> {
+        let parts = self.context.devices().iter().filter_map(|part| {
+            let own = self.own_build(builds, part);
+            let is_built = own.is_some_and(|build| build.status != CL_BUILD_NONE);
+            if is_built || of.on_device(part).is_some() {
+                return None;
+            }
+            let on = with_parents(part).find_map(|parent| of.on_device(parent))?;
+            Some(on.for_part(part))
+        });
+        let parts: Vec<_> = parts.collect();
+        if parts.is_empty() {
+            return of;
+        }
+        let mut all = Signature::clone(&of);
+        all.devices.extend(parts);
+        Arc::new(all)
     }
 
     // Where the site's device of this index is among its devices.
@@ -320,9 +358,16 @@ impl State {
         told.extend(earlier.iter().filter_map(|of| of.without(&rebuilt)));
     }
 
-    fn unite(&mut self) {
-        self.signatures = united(self.told.iter().flatten());
+    fn unite(&mut self, program: &Program) {
+        let united = united(self.told.iter().flatten()).into_iter();
+        let with_parts = united.map(|of| program.with_parts(of, &self.builds));
+        self.signatures = with_parts.collect();
     }
+}
+
+// A device, the one that it is a part of, and so on.
+fn with_parents(device: &Arc<Device>) -> impl Iterator<Item = &Arc<Device>> {
+    std::iter::successors(Some(device), |part| part.parent())
 }
 
 // The command that makes a program on a site; answered if `request` is not 0.

@@ -120,15 +120,14 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         others,
         RequestId(compile.request),
         move |program| {
-            let given = compile.headers.iter();
-            let names: Vec<&[u8]> = given.map(|h| &h.include_name[..]).collect();
+            // An include of any other is refused as that of a header that did not come with the call.
+            let given = compile.headers.iter().zip(&headers);
+            let given = given.filter(|(h, _)| source::is_inside(&h.include_name));
+            let names: Vec<&[u8]> = given.clone().map(|(h, _)| &h.include_name[..]).collect();
             let prepared = program
                 .to_build(&compile.source, &names, &devices)
                 .and_then(|native| {
-                    let headers = compile
-                        .headers
-                        .iter()
-                        .zip(&headers)
+                    let headers = given
                         .map(|(h, header)| {
                             let name = CString::new(&h.include_name[..]);
                             let name = name.map_err(|_| INVALID_VALUE)?;

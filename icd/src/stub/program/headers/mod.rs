@@ -32,7 +32,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use causeway_proto::source::{Directive, Directives, Header, narrow, plain, wide};
+use causeway_proto::source::{Directive, Directives, Header, narrow, plain, wide, without_mark};
 
 use self::guard::Guard;
 use self::macros::{Choice, Macros};
@@ -167,10 +167,11 @@ impl<'e, 's> Expansion<'e, 's> {
             }
             self.end_line();
         }
-        if !self.out.is_empty() {
-            self.line("#line 1");
+        if self.out.is_empty() {
+            return self.text(source);
         }
-        self.text(source)
+        self.line("#line 1");
+        self.text(without_mark(source))
     }
 
     /// Appends the innermost level's text with its headers in place.
@@ -213,19 +214,16 @@ impl<'e, 's> Expansion<'e, 's> {
                 self.level().renumber(argument, next);
                 false
             }
-            "include" | "include_next" | "import" => {
-                let include = directive.include(text)?;
-                match include.header {
-                    Some(header) => match self.found(&header, &directive.word) {
-                        Some(found) => {
-                            self.file(&found, next, true)?;
-                            true
-                        }
-                        None => false,
-                    },
-                    None => self.computed(text, directive, next)?,
-                }
-            }
+            "include" | "include_next" | "import" => match directive.header(text) {
+                Some(header) => match self.found(&header, &directive.word) {
+                    Some(found) => {
+                        self.file(&found, next, true)?;
+                        true
+                    }
+                    None => false,
+                },
+                None => self.computed(text, directive, next)?,
+            },
             _ => false,
         };
         Some(done)

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-use causeway_proto::source::{Header, narrow, words};
+use causeway_proto::source::{Header, narrow, without_mark, words};
 
 /// Reads a file; none when it is not there.
 pub(in crate::stub::program) type Read<'a> = &'a dyn Fn(&Path) -> Option<Vec<u8>>;
@@ -32,6 +32,7 @@ pub(super) struct Found {
     pub(super) path: PathBuf,
     /// Its own among the files of a build.
     pub(super) number: usize,
+    /// Without its byte order mark.
     pub(super) contents: Rc<[u8]>,
     /// In which of the folders; none beside the file that names it.
     pub(super) folder: Option<usize>,
@@ -112,7 +113,8 @@ impl<'a> Search<'a> {
         let (read, path) = (self.read, tidy(path));
         let count = self.known.len();
         let known = self.known.entry(path.clone());
-        let known = known.or_insert_with_key(|path| Some((count, read(path)?.into())));
+        let known =
+            known.or_insert_with_key(|path| Some((count, without_mark(&read(path)?).into())));
         let (number, contents) = known.clone()?;
         Some(Found {
             path,
