@@ -27,6 +27,7 @@ pub mod confinement;
 pub mod driver_files;
 pub mod handover;
 mod held;
+mod leftovers;
 pub mod runtime;
 pub mod scratch;
 pub mod supervisor;

@@ -2,7 +2,8 @@
 //!
 //! A daemon holds a lock on its folder as long as it lives, and removes the folder at its end. One that
 //! was killed cannot: whoever opens the same directory next finds the folder without a lock and removes
-//! it. What it is not: nothing in it is ever read again.
+//! it, and ends the processes that are left of those that it was for. What it is not: but for who they are, nothing in it
+//! is ever read again.
 //!
 //! Invariant: a folder is removed by the daemon that made it, or after that one's death by one of the same
 //! user.
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+
+use crate::leftovers;
 
 /// Names of daemons' folders begin so.
 const PREFIX: &str = "causewayd-";
@@ -92,11 +95,13 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        // There is none where no process was started.
+        let _ = std::fs::remove_file(leftovers::record_beside(&self.0));
         remove(&self.0);
     }
 }
 
-/// Removes what daemons that are no more have left.
+/// Ends the processes of daemons that are no more, and removes their folders.
 fn remove_left(parent: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(parent)? {
         let entry = entry?;
@@ -106,6 +111,7 @@ fn remove_left(parent: &Path) -> io::Result<()> {
             .is_some_and(|name| name.starts_with(PREFIX));
         // The lock is held until the folder is gone: who made it this moment sees that it is not its own.
         if ours && let Some(_lock) = lock(&entry.path()) {
+            leftovers::end_groups(&entry.path());
             remove(&entry.path());
         }
     }

@@ -37,6 +37,18 @@ kernel void forks(global long *w, global char *text) {
         for (;;) call(34, 0, 0, 0);
     }
     w[0] = child;
+}
+kernel void floods(global long *w, global char *text) {
+    long sent = 0;
+    for (long fd = 3; fd < 64 && !sent; fd++) {
+        w[1] = 64;
+        text[0] = 0;
+        // The channel to the supervisor is the Unix socket.
+        if (call(51, fd, (long)text, (long)(w + 1)) || text[0] != 1)
+            continue;
+        for (; sent < w[0] && call(1, fd, (long)(text + 64), 1) == 1; sent++);
+    }
+    w[0] = sent;
 }";
 
 const PERMISSION: i64 = -1;
@@ -85,6 +97,16 @@ impl Asked {
 }
 
 fn run(session: &mut Session, kernel: &str, words: &[i64], text: &[u8]) -> Vec<i64> {
+    let (queue, buffer) = begin(session, kernel, words, text);
+    let bytes = session.bytes(queue, buffer, 0, 8 * words.len() as u64);
+    bytes
+        .chunks(8)
+        .map(|word| i64::from_ne_bytes(word.try_into().unwrap()))
+        .collect()
+}
+
+/// Starts the kernel; its queue, and the buffer with the words.
+fn begin(session: &mut Session, kernel: &str, words: &[i64], text: &[u8]) -> (u64, u64) {
     let context = session.context();
     let queue = session.queue(context, 0);
     let (program, answer) = session.build(context, HOSTILE, "");
@@ -95,11 +117,7 @@ fn run(session: &mut Session, kernel: &str, words: &[i64], text: &[u8]) -> Vec<i
     let text = session.buffer(context, text.len() as u64, text);
     let arguments = vec![memory(buffer), memory(text)];
     session.enqueue(queue, &[], launch(kernel, arguments, &[1], &[1]));
-    let bytes = session.bytes(queue, buffer, 0, bytes.len() as u64);
-    bytes
-        .chunks(8)
-        .map(|word| i64::from_ne_bytes(word.try_into().unwrap()))
-        .collect()
+    (queue, buffer)
 }
 
 /// A daemon's files: settings with keys, the build cache.
@@ -320,6 +338,32 @@ fn a_compiler_cannot_read_the_nodes_files() {
 }
 
 #[test]
+fn a_worker_that_floods_its_supervisor_slows_no_other_session_down() {
+    const MESSAGES: i64 = 20_000;
+    let place = Place::new();
+    let daemon = place.daemon(causewayd(), "");
+    let slowest = || {
+        let opened = (0..5).map(|_| {
+            let begun = Instant::now();
+            daemon.session().ping();
+            begun.elapsed()
+        });
+        opened.max().unwrap()
+    };
+    let quiet = slowest();
+    let mut session = daemon.session();
+    // After the place for an address, the byte that says that OpenCL is loaded.
+    let text = [&[0; 64][..], &[3]].concat();
+    let (queue, buffer) = begin(&mut session, "floods", &[MESSAGES, 0], &text);
+    session.ping();
+    let flooded = slowest();
+    let sent = session.bytes(queue, buffer, 0, 8);
+    assert_eq!(i64::from_ne_bytes(sent[..].try_into().unwrap()), MESSAGES);
+    let most = 2 * quiet + Duration::from_millis(500);
+    assert!(flooded <= most, "{flooded:?}, quiet {quiet:?}");
+}
+
+#[test]
 fn what_a_kernel_has_started_ends_with_its_session() {
     let place = Place::new();
     let daemon = place.daemon(causewayd(), "");
@@ -330,6 +374,81 @@ fn what_a_kernel_has_started_ends_with_its_session() {
     assert!(running.exists());
     drop(session);
     until("its end", || !running.exists());
+}
+
+/// What a kernel has forked lives on when its daemon is killed, until the next daemon starts with these settings.
+fn what_is_left_ends_at_the_next_start(settings: &str) {
+    let place = Place::new();
+    let temporary = place.path("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    std::fs::set_permissions(&temporary, PermissionsExt::from_mode(0o711)).unwrap();
+    let config =
+        format!("{settings}[sandbox]\ndirectory = {temporary:?}\n[build_cache]\nsize = 0\n");
+    let daemon = place.daemon(causewayd(), &config);
+    let mut session = daemon.session();
+    let child = run(&mut session, "forks", &[0], &[0])[0];
+    assert!(child > 0, "{child}");
+    let running = Path::new("/proc").join(child.to_string());
+    let worker = Path::new("/proc").join(session.worker().to_string());
+    // By SIGKILL.
+    drop(daemon);
+    until("the worker's end", || !worker.exists());
+    assert!(running.exists());
+    // A process of this test's, which nobody is to take for a leftover.
+    let mut own = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let daemon = place.daemon(causewayd(), &config);
+    until("its end", || !running.exists());
+    assert!(own.try_wait().unwrap().is_none());
+    own.kill().unwrap();
+    own.wait().unwrap();
+    let mut session = daemon.session();
+    assert_eq!(session.workers().len(), 1);
+    session.ping();
+}
+
+#[test]
+fn what_a_killed_daemon_has_left_ends_at_the_next_start() {
+    what_is_left_ends_at_the_next_start("");
+}
+
+#[test]
+fn so_it_does_where_each_worker_is_somebody() {
+    if is_root() {
+        what_is_left_ends_at_the_next_start("[sessions]\nuid_range = \"200100-200199\"\n");
+    }
+}
+
+/// A process of this user's, which is no daemon's.
+fn stranger(uid: u32) -> std::process::Child {
+    use std::os::unix::process::CommandExt;
+    std::process::Command::new("sleep")
+        .arg("60")
+        .uid(uid)
+        .gid(uid)
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_number_that_a_process_has_is_not_given_out() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let config = "[sessions]\nlimit = 2\nuid_range = \"200200-200211\"\n";
+    let daemon = place.daemon(causewayd(), config);
+    // Others take the numbers that would be next while the daemon runs.
+    let mut strangers: Vec<_> = (200_200..200_211).map(stranger).collect();
+    let session = daemon.session();
+    let uids = status(session.worker(), "Uid");
+    for stranger in &mut strangers {
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+    assert!(uids.starts_with("200211"), "{uids}");
 }
 
 #[test]
@@ -350,8 +469,10 @@ fn a_session_has_a_folder_of_its_own_which_goes_with_it() {
     };
     until("no folder of the probing worker", || folders().is_empty());
     let mut session = daemon.session();
-    let pocl = folders()[0].join("pocl");
-    assert_eq!(folders()[0].metadata().unwrap().mode() & 0o777, 0o700);
+    // Beside it stands whose process group it is.
+    let own = folders().into_iter().find(|path| path.is_dir()).unwrap();
+    let pocl = own.join("pocl");
+    assert_eq!(own.metadata().unwrap().mode() & 0o777, 0o700);
     let mut asked = Asked::default();
     asked.open(pocl.join("mine"), CREATE);
     assert!(asked.run(&mut session)[0] >= 0);

@@ -1,7 +1,7 @@
 //! The first bytes of every connection that belongs to a session, and the proof of its secret.
 //!
 //! ```text
-//! client → supervisor   preamble, 32 bytes: magic, version, purpose, lane, session id, link
+//! client → supervisor   preamble, 32 bytes: magic, version, purpose, lane, route, link
 //!          supervisor ⇒ worker: the socket itself
 //! worker → client       greeting, 40 bytes: verdict, version, worker's nonce
 //! client → worker       64 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces)
@@ -14,8 +14,14 @@
 //! Between two workers the dialling one is the client here, and the secret is that of their link, which
 //! the client of both sessions gave them.
 //!
+//! The route leads to the session without showing its id: a hint of two bytes, six bytes that no other connection of the
+//! session has, and the first eight of HMAC-SHA256(id, "route" ‖ the rest of the preamble). Whoever sees a preamble on
+//! its way can neither make another one for the session nor use this one again.
+//!
 //! The supervisor tells the protocols on its port apart by the first byte: `P` opens HTTP/2, 0x16
 //! TLS, [`MAGIC`] a preamble.
+
+use std::ops::Range;
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -66,10 +72,80 @@ pub struct Preamble {
     pub purpose: Purpose,
     /// Which of several connections of the same purpose.
     pub lane: u8,
-    /// Whose.
+    /// Whose. It is not shown.
     pub session: SessionId,
     /// Of [`Purpose::Peer`]: which link; else 0.
     pub link: u64,
+}
+
+/// A preamble as it is read: who knows a session's id can tell whether the connection is for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// What for.
+    pub purpose: Purpose,
+    /// Which of several connections of the same purpose.
+    pub lane: u8,
+    /// Of [`Purpose::Peer`]: which link; else 0.
+    pub link: u64,
+    bytes: [u8; PREAMBLE],
+}
+
+/// By which a session is found among others; several may have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint([u8; 2]);
+
+/// What no other connection of a session has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Once([u8; 6]);
+
+// Where the parts of the route lie.
+const HINT: Range<usize> = 8..10;
+const ONCE: Range<usize> = 10..16;
+const MARK: Range<usize> = 16..24;
+
+impl Hint {
+    /// Of connections for this session.
+    #[must_use]
+    pub fn of(session: &SessionId) -> Hint {
+        let [a, b, ..] = keyed(session, &[b"hint"]);
+        Hint([a, b])
+    }
+}
+
+impl Introduction {
+    /// For which sessions it may be.
+    #[must_use]
+    pub fn hint(&self) -> Hint {
+        Hint([self.bytes[HINT.start], self.bytes[HINT.start + 1]])
+    }
+
+    /// What no other connection of its session has.
+    #[must_use]
+    pub fn once(&self) -> Once {
+        Once(std::array::from_fn(|i| self.bytes[ONCE.start + i]))
+    }
+
+    /// Whether it is for this session.
+    #[must_use]
+    pub fn is_for(&self, session: &SessionId) -> bool {
+        self.hint() == Hint::of(session)
+            && bool::from(mark(session, &self.bytes).ct_eq(&self.bytes[MARK]))
+    }
+}
+
+fn mark(session: &SessionId, preamble: &[u8; PREAMBLE]) -> [u8; 8] {
+    let parts = [b"route", &preamble[..MARK.start], &preamble[MARK.end..]];
+    let mac = keyed(session, &parts);
+    std::array::from_fn(|i| mac[i])
+}
+
+fn keyed(session: &SessionId, parts: &[&[u8]]) -> [u8; 32] {
+    // A key of any length is valid for HMAC, so this cannot fail.
+    let mut mac = Hmac::<Sha256>::new_from_slice(&session.0).expect("HMAC takes any key");
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
 }
 
 /// Why a preamble was refused.
@@ -87,7 +163,7 @@ pub enum BadPreamble {
 }
 
 impl Preamble {
-    /// The bytes that travel.
+    /// The bytes that travel: each time others, for one connection.
     #[must_use]
     pub fn encode(&self) -> [u8; PREAMBLE] {
         let mut out = [0; PREAMBLE];
@@ -95,8 +171,11 @@ impl Preamble {
         out[4..6].copy_from_slice(&WireVersion::CURRENT.number().to_le_bytes());
         out[6] = self.purpose as u8;
         out[7] = self.lane;
-        out[8..24].copy_from_slice(&self.session.0);
+        out[HINT].copy_from_slice(&Hint::of(&self.session).0);
+        out[ONCE].copy_from_slice(&rand::random::<[u8; 6]>());
         out[24..32].copy_from_slice(&self.link.to_le_bytes());
+        let mark = mark(&self.session, &out);
+        out[MARK].copy_from_slice(&mark);
         out
     }
 
@@ -104,7 +183,7 @@ impl Preamble {
     ///
     /// # Errors
     /// [`BadPreamble`] for anything else.
-    pub fn decode(bytes: &[u8; PREAMBLE]) -> Result<Preamble, BadPreamble> {
+    pub fn decode(bytes: &[u8; PREAMBLE]) -> Result<Introduction, BadPreamble> {
         if bytes[0..4] != MAGIC {
             return Err(BadPreamble::Magic);
         }
@@ -118,12 +197,11 @@ impl Preamble {
             6 => Purpose::SharedBulk,
             other => return Err(BadPreamble::Purpose(other)),
         };
-        let session = SessionId(std::array::from_fn(|i| bytes[8 + i]));
-        Ok(Preamble {
+        Ok(Introduction {
             purpose,
             lane: bytes[7],
-            session,
             link: u64::from_le_bytes(std::array::from_fn(|i| bytes[24 + i])),
+            bytes: *bytes,
         })
     }
 }
@@ -339,6 +417,36 @@ mod tests {
     }
 
     #[test]
+    fn a_preamble_leads_to_its_session_and_shows_nothing_of_it() {
+        let session = SessionId(std::array::from_fn(|i| 101 + i as u8));
+        let preamble = Preamble {
+            session,
+            ..preamble()
+        };
+        let (one, other) = (preamble.encode(), preamble.encode());
+        assert_ne!(one, other);
+        assert!(
+            !session
+                .0
+                .windows(3)
+                .any(|part| one.windows(3).any(|shown| shown == part))
+        );
+        let decoded = Preamble::decode(&one).unwrap();
+        assert!(decoded.is_for(&session));
+        assert_eq!(decoded.hint(), Hint::of(&session));
+        assert_ne!(decoded.once(), Preamble::decode(&other).unwrap().once());
+        assert!(!decoded.is_for(&SessionId([7; 16])));
+        // Nothing of it can be changed without the id.
+        for at in (4..PREAMBLE).filter(|at| ![4, 5].contains(at)) {
+            let mut changed = one;
+            changed[at] ^= 1;
+            if let Ok(changed) = Preamble::decode(&changed) {
+                assert!(!changed.is_for(&session), "byte {at}");
+            }
+        }
+    }
+
+    #[test]
     fn another_version_is_refused_by_name() {
         let mut bytes = preamble().encode();
         bytes[4] = 99;
@@ -354,7 +462,8 @@ mod tests {
             let _ = Preamble::decode(&bytes);
             let _ = Greeting::decode(&greeting);
             if let Ok(decoded) = Preamble::decode(&preamble().encode()) {
-                prop_assert_eq!(decoded, preamble());
+                prop_assert_eq!((decoded.purpose, decoded.lane, decoded.link), (Purpose::Bulk, 3, 5));
+                prop_assert!(decoded.is_for(&preamble().session));
             }
         }
     }

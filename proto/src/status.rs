@@ -134,6 +134,16 @@ pub enum WireError {
         /// What was wrong.
         reason: String,
     },
+    /// The peer closed the connection before it answered: it has too much to do, or is just ending.
+    #[error(
+        "{address} closed the connection before it answered: {reason}; it is busy, or it is no Causeway node"
+    )]
+    Closed {
+        /// Where.
+        address: String,
+        /// In which step.
+        reason: String,
+    },
     /// The node refused the session.
     #[error("{address} refused the session: {reason}")]
     Refused {
@@ -172,6 +182,7 @@ impl WireError {
             WireError::Unreachable { .. }
             | WireError::Credentials { .. }
             | WireError::Protocol { .. }
+            | WireError::Closed { .. }
             | WireError::Lost { .. } => Status::DEVICE_NOT_AVAILABLE,
             WireError::Refused { .. } | WireError::Forked => Status::OUT_OF_RESOURCES,
             WireError::TooLarge(_) => Status::OUT_OF_HOST_MEMORY,

@@ -42,11 +42,13 @@ pub enum WireVersion {
     V16 = 16,
     /// 2026-11: the holder of a lease is told which nodes' devices it has lost; calls to nodes name the lease in a header.
     V17 = 17,
+    /// 2026-11: connections do not show the id of their session.
+    V18 = 18,
 }
 
 impl WireVersion {
     /// What this build speaks.
-    pub const CURRENT: WireVersion = WireVersion::V17;
+    pub const CURRENT: WireVersion = WireVersion::V18;
 
     /// Its number.
     #[must_use]

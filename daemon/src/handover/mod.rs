@@ -41,6 +41,7 @@ const LEARN: u8 = 6;
 const REFUSED: u8 = 7;
 const OUTDATED: u8 = 8;
 const END: u8 = 9;
+const CLIENT: u8 = 10;
 
 /// From the supervisor.
 #[derive(Debug)]
@@ -79,6 +80,14 @@ pub enum ToWorker {
 pub enum ToSupervisor {
     /// OpenCL is loaded and listed.
     Ready,
+    /// The client has proved the session's secret on this connection, whose end is the session's end. It is sent
+    /// before the first command is applied, so before a kernel of the session could send another in its place.
+    Client {
+        /// Which connection.
+        line: Line,
+        /// A duplicate of its socket.
+        socket: OwnedFd,
+    },
     /// Is this build in the cache?
     LookUp {
         /// Comes back with the answer.
@@ -103,6 +112,16 @@ pub enum ToSupervisor {
         /// Which build.
         key: Key,
     },
+}
+
+/// A connection whose end is its session's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Line {
+    /// Commands and events, by either carrier.
+    Commands = 0,
+    /// Heartbeats.
+    Pulse = 1,
 }
 
 /// The other side sent what this build never sends.
@@ -164,6 +183,9 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
     let named = |kind: u8, key: &Key| [&[kind], &key.0[..]].concat();
     match message {
         ToSupervisor::Ready => send(end, &[READY], None),
+        ToSupervisor::Client { line, socket } => {
+            send(end, &[CLIENT, *line as u8], Some(socket.as_fd()))
+        }
         ToSupervisor::LookUp { ticket, key } => {
             let mut bytes = named(LOOK_UP, key);
             bytes.extend_from_slice(&ticket.to_le_bytes());
@@ -224,6 +246,14 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
     };
     Ok(Some(match (*kind, descriptor) {
         (READY, None) if rest.is_empty() => ToSupervisor::Ready,
+        (CLIENT, Some(socket)) => {
+            let line = match rest {
+                [0] => Line::Commands,
+                [1] => Line::Pulse,
+                _ => return Err(nonsense()),
+            };
+            ToSupervisor::Client { line, socket }
+        }
         (LOOK_UP, None) => {
             let (key, ticket) = key()?;
             let ticket = u64::from_le_bytes(ticket.try_into().map_err(|_| nonsense())?);

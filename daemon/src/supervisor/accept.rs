@@ -3,10 +3,14 @@
 //! Whatever a connection says, the worst that happens is that it is closed: logged at debug, nothing
 //! else changes.
 
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,9 +54,8 @@ pub(super) async fn accept(
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => {
+                // Those that are served have places of their own, so there is always one for a newcomer.
                 let Some(permit) = supervisor.handshakes.admit(peer.ip()) else {
-                    supervisor.refused.count(TOO_MANY);
-                    tracing::debug!(%peer, "too many connections that say nothing");
                     continue;
                 };
                 let (supervisor, control) = (Arc::clone(&supervisor), control.clone());
@@ -117,14 +120,16 @@ pub(super) async fn accept_local(supervisor: Arc<Supervisor>, listener: UnixList
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                let Some(permit) = supervisor.handshakes.admit(peer) else {
-                    supervisor.refused.count(TOO_MANY);
-                    tracing::debug!("too many local connections that say nothing");
+                let Some(mut permit) = supervisor.handshakes.admit(peer) else {
                     continue;
                 };
                 let supervisor = Arc::clone(&supervisor);
                 tokio::spawn(async move {
-                    if let Err(error) = route_local(&supervisor, socket).await {
+                    let routed = tokio::select! {
+                        routed = route_local(&supervisor, socket) => routed,
+                        () = permit.displaced() => Err(NotServed::Displaced),
+                    };
+                    if let Err(error) = routed {
                         supervisor.refused.count(error.reason());
                         tracing::debug!(%error, "a local connection was closed");
                     }
@@ -170,6 +175,8 @@ impl Passed for UnixStream {
 enum NotServed {
     #[error("it was silent for too long")]
     Silent,
+    #[error("it was silent, and another needed its place")]
+    Displaced,
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it speaks nothing that is spoken here")]
@@ -198,7 +205,7 @@ impl NotServed {
             NotServed::Tls => "tls_is_off",
             NotServed::Clear => "in_the_clear",
             NotServed::NotSecured(_) => "tls",
-            NotServed::Control(_) => TOO_MANY,
+            NotServed::Control(_) | NotServed::Displaced => TOO_MANY,
             NotServed::Preamble(_) => "preamble",
             NotServed::Verdict(_) => "session",
         }
@@ -207,28 +214,28 @@ impl NotServed {
 
 async fn route(
     supervisor: &Supervisor,
-    mut socket: TcpStream,
+    socket: TcpStream,
     address: SocketAddr,
     control: &ControlConnections,
-    handshake: Permit,
+    mut handshake: Permit,
 ) -> Result<(), NotServed> {
-    let limit = supervisor.settings.handshakes.time_limit;
-    let deadline = Instant::now() + limit;
-    let tls = &supervisor.settings.security.tls;
-    let (read, port) = match (open(supervisor, &mut socket).await?, tls) {
-        (Opening::Control(read), None) => (read, Port::Clear(socket)),
-        (Opening::Tls, Some(tls)) => (Bytes::new(), shake_hands(tls, socket, deadline).await?),
-        (Opening::Session(bytes), _) => return hand_over(supervisor, socket, bytes).await,
-        (Opening::Control(_), Some(_)) => {
-            say_and_close(socket, &opening::CLEAR_REFUSAL).await;
-            return Err(NotServed::Clear);
+    let shown = AtomicBool::new(false);
+    let mut opened = pin!(open_port(supervisor, socket, &shown));
+    let opened = poll_fn(|cx| {
+        if let Poll::Ready(opened) = opened.as_mut().poll(cx) {
+            return Poll::Ready(opened);
         }
-        (Opening::Tls, None) => {
-            say_and_close(socket, &opening::TLS_REFUSAL).await;
-            return Err(NotServed::Tls);
+        if shown.swap(false, Ordering::Relaxed) {
+            handshake.progress();
         }
-        (Opening::Foreign, _) => return Err(NotServed::Foreign),
+        handshake
+            .poll_displaced(cx)
+            .map(|()| Err(NotServed::Displaced))
+    });
+    let Some((read, port)) = opened.await? else {
+        return Ok(());
     };
+    let limit = supervisor.settings.handshakes.time_limit;
     let certified = port.certified();
     let is_known = authentication::knows(&supervisor.settings, certified.as_deref());
     let standing = Arc::new(Standing::new(address, is_known, &supervisor.control)?);
@@ -247,6 +254,39 @@ async fn route(
     // It fails only when the daemon is ending.
     let _ = control.send(Ok(connection)).await;
     Ok(())
+}
+
+/// What HTTP/2 is to run over; `None`: the connection is a session's, and with its worker. Says by `shown` that the
+/// first bytes have come.
+async fn open_port(
+    supervisor: &Supervisor,
+    mut socket: TcpStream,
+    shown: &AtomicBool,
+) -> Result<Option<(Bytes, Port)>, NotServed> {
+    let deadline = Instant::now() + supervisor.settings.handshakes.time_limit;
+    let tls = &supervisor.settings.security.tls;
+    let opening = open(supervisor, &mut socket).await?;
+    shown.store(true, Ordering::Relaxed);
+    match (opening, tls) {
+        (Opening::Control(read), None) => Ok(Some((read, Port::Clear(socket)))),
+        (Opening::Tls, Some(tls)) => {
+            let port = shake_hands(tls, socket, deadline).await?;
+            Ok(Some((Bytes::new(), port)))
+        }
+        (Opening::Session(bytes), _) => {
+            hand_over(supervisor, socket, bytes).await?;
+            Ok(None)
+        }
+        (Opening::Control(_), Some(_)) => {
+            say_and_close(socket, &opening::CLEAR_REFUSAL).await;
+            Err(NotServed::Clear)
+        }
+        (Opening::Tls, None) => {
+            say_and_close(socket, &opening::TLS_REFUSAL).await;
+            Err(NotServed::Tls)
+        }
+        (Opening::Foreign, _) => Err(NotServed::Foreign),
+    }
 }
 
 /// The rest of TLS' handshake, within what is left of the time for the first bytes.

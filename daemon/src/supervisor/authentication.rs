@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use causeway_security::{NotAuthenticated, Token};
-use causeway_serving::door::{Judge, Peer};
+use causeway_serving::door::{Full, Judge, Peer};
 use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
 
@@ -64,7 +64,9 @@ fn judged(security: &Security, headers: &HeaderMap, peer: Option<&Peer>) -> Resu
     })?;
     match peer {
         Some(peer) if user.0.is_some() => let_in(peer)?,
-        _ => {}
+        // Where leases are asked for, a good one lets a caller in.
+        Some(peer) => peer.standing.called().map_err(exhausted)?,
+        None => {}
     }
     Ok(user)
 }
@@ -74,8 +76,11 @@ fn judged(security: &Security, headers: &HeaderMap, peer: Option<&Peer>) -> Resu
 /// # Errors
 /// `RESOURCE_EXHAUSTED`.
 pub(super) fn let_in(peer: &Peer) -> Result<(), Status> {
-    let let_in = peer.standing.let_in();
-    let_in.map_err(|full| Status::resource_exhausted(full.to_string()))
+    peer.standing.let_in().map_err(exhausted)
+}
+
+fn exhausted(full: Full) -> Status {
+    Status::resource_exhausted(full.to_string())
 }
 
 /// Who calls, as he was judged.

@@ -3,7 +3,7 @@
 //!
 //! What it is not: it starts no process ([`super::process`]), and confines none (`worker::confine`). Invariant:
 //! no two processes that live have the same folder, nor, with a range of users, the same user; a folder goes,
-//! and a user is free again, when the process has ended.
+//! and a user is free again, when the process has ended, and is not given out as long as any process has it.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -18,6 +18,7 @@ use super::process::Role;
 use crate::build_cache::pocl;
 use crate::config::{DriverCaches, Groups, SandboxSettings, WorkerUser};
 use crate::confinement::{self, BadPlan, Identity, Plan, Sandbox};
+use crate::leftovers;
 use crate::scratch::{Folder, Scratch};
 use crate::sys;
 
@@ -203,6 +204,19 @@ const TEMPORARY: &str = "tmp";
 const AMD_AFFINITY: &str = "HSA_OVERRIDE_CPU_AFFINITY_DEBUG";
 
 impl Cell {
+    /// A process was started for it, which leads a group: what is left of that if the daemon is killed is ended by the
+    /// next one.
+    pub(super) fn is_for(&self, pid: u32) {
+        let own = rustix::process::geteuid().as_raw();
+        let user = self.user.as_ref().map_or(own, |user| user.uid);
+        if let Some(folder) = &self.folder
+            && let Err(error) =
+                leftovers::write_down(&leftovers::record_beside(folder.path()), pid, user)
+        {
+            tracing::debug!(%error, pid, "the process's group is not written down");
+        }
+    }
+
     /// The variables that a process of this role has for it: to be set, or removed.
     ///
     /// # Errors
@@ -299,9 +313,11 @@ impl Users {
                 groups,
             } => {
                 root_for("uid_range")?;
+                let range = *first..*first + *count;
+                leftovers::end_users(&range);
                 Ok(Users::Range {
                     groups: numbers(groups)?,
-                    free: Mutex::new((*first..*first + *count).collect()),
+                    free: Mutex::new(range.collect()),
                 })
             }
         }
@@ -312,7 +328,7 @@ impl Users {
             Users::Daemon => Ok(None),
             Users::Named(user) => Ok(Some(user.clone())),
             Users::Range { groups, free } => {
-                let uid = free.lock().pop_front();
+                let uid = take_free(&mut free.lock());
                 let uid = uid.ok_or_else(|| io::Error::other("no user of uid_range is free"))?;
                 Ok(Some(Identity {
                     uid,
@@ -328,6 +344,20 @@ impl Users {
             free.lock().push_back(uid);
         }
     }
+}
+
+/// The first that no process has: not one that a session has left, nor one of another daemon with the same range.
+fn take_free(free: &mut VecDeque<u32>) -> Option<u32> {
+    let at = free
+        .iter()
+        .position(|uid| !leftovers::has_processes(*uid))?;
+    if at > 0 {
+        tracing::warn!(
+            users = at,
+            "users of uid_range have processes already: others are taken"
+        );
+    }
+    free.remove(at)
 }
 
 fn unknown(kind: &'static str, name: &str) -> NoCells {

@@ -10,7 +10,7 @@ use crate::accounting::Cause;
 use crate::handover::Owner;
 
 /// Why sessions end.
-pub(super) const ENDINGS: [&str; 8] = [
+pub(super) const ENDINGS: [&str; 9] = [
     "closed",
     "client_lost",
     "violation",
@@ -18,6 +18,7 @@ pub(super) const ENDINGS: [&str; 8] = [
     "told_to_end",
     "broken",
     "crashed",
+    "unresponsive",
     "died",
 ];
 /// What a session's end counts as: one of [`ENDINGS`].
@@ -34,6 +35,8 @@ pub(super) fn ending(
         (Some(Cause::NeverConnected), _) => "never_connected",
         (Some(Cause::Broken), _) => "broken",
         (Some(Cause::ToldToEnd), _) => "told_to_end",
+        (None, _) if worker.is_displaced() => "never_connected",
+        (None, _) if worker.is_unresponsive() => "unresponsive",
         (None, _) if worker.was_asked() != Asked::Nothing => "told_to_end",
         (None, _) => "died",
     }

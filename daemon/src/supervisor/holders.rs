@@ -9,7 +9,7 @@ use super::admission::{Full, Place, Tally, household};
 use crate::config::HolderLimits;
 
 /// Who is to have a session.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
     /// Where the call came from, as far as it is known.
     pub(super) address: Option<IpAddr>,

@@ -177,9 +177,8 @@ impl InventoryCache {
             .await
             .unwrap_or(Err(ProbeFailed::TooSlow(limit)));
         if answered.is_err() {
-            process.kill();
             // Reaped here, so that a failed probe leaves nothing behind.
-            let _ = process.wait().await;
+            process.end().await;
         }
         let (bytes, status) = answered?;
         if !status.success() {

@@ -182,6 +182,7 @@ impl NodeService {
                 "the node's devices have changed since its inventory was read; read it again",
             ));
         }
+        self.0.workers.make_room().await;
         let lease = self.lease(&request.credential, &user)?;
         let owner = lease
             .as_ref()

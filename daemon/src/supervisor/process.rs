@@ -11,6 +11,7 @@ use tokio::process::{Child, Command};
 
 use super::cells::{Cell, Cells};
 use super::inherited;
+use super::leaving::DIE_WITHIN;
 use crate::sys;
 use causeway_serving::logging::Logging;
 
@@ -77,6 +78,9 @@ impl Processes {
             };
         }
         let child = command.spawn()?;
+        if let Some(pid) = child.id() {
+            cell.is_for(pid);
+        }
         let exited = pid(&child).and_then(|pid| {
             // A kernel without it leaves what a driver started to end by itself.
             let opened = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK).ok()?;
@@ -111,6 +115,27 @@ impl Process {
             self.kill();
         }
         self.child.wait().await
+    }
+
+    /// The system's number of it, while it has not been reaped.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Kills it and reaps it; if it is not gone soon, beside its caller. Says whether it is gone.
+    pub(super) async fn end(mut self) -> bool {
+        self.kill();
+        if tokio::time::timeout(DIE_WITHIN, self.wait()).await.is_ok() {
+            return true;
+        }
+        tracing::error!(
+            pid = self.id(),
+            "a process was killed and is not gone: a device's driver does not return"
+        );
+        tokio::spawn(async move {
+            let _ = self.wait().await;
+        });
+        false
     }
 
     /// Ends it, and what it started, unless it has been waited for.

@@ -111,6 +111,11 @@ impl Supervisor {
             "Those without a session",
             counts.spares as u64,
         );
+        text.gauge(
+            "workers_stuck",
+            "Worker processes that were killed and are still there",
+            counts.stuck as u64,
+        );
         text.counter("sessions_opened_total", "Sessions opened", counts.opened);
         let mut ended = text.family(
             Kind::Counter,

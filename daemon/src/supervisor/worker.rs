@@ -1,21 +1,29 @@
 //! One worker process, seen from the supervisor.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use causeway_proto::id::SessionId;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
+use super::client::Client;
+use super::leaving::{LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
-use crate::handover::{self, ToSupervisor, ToWorker};
+use crate::handover::{self, Line, ToSupervisor, ToWorker};
 
-/// For a worker that was told to leave. It may be inside a driver that does not return.
-const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+/// Of a worker's messages so many are heard in a turn; then others have theirs.
+const MESSAGES_A_TURN: u32 = 16;
+/// After so many messages in a row a worker is heard no more for a moment: it floods its supervisor. What it sends
+/// waits in its own channel, and it with that.
+const FLOOD: u32 = 64;
+const QUIET: Duration = Duration::from_millis(10);
 
 /// What a worker was asked to do about its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +46,14 @@ pub(super) struct Worker {
     farewell: OnceLock<String>,
     asked_more: Notify,
     builds: Option<Builds>,
+    /// What it serves, and when the supervisor no longer waits for its client.
+    serves: OnceLock<(SessionId, Instant)>,
+    is_connected: AtomicBool,
+    /// It had to be killed, because it did not see that its client had gone.
+    unresponsive: AtomicBool,
+    stuck: AtomicBool,
+    /// Its session makes room for another, because its client has not come.
+    displaced: AtomicBool,
 }
 
 impl Worker {
@@ -59,6 +75,11 @@ impl Worker {
             farewell: OnceLock::new(),
             asked_more: Notify::new(),
             builds,
+            serves: OnceLock::new(),
+            is_connected: AtomicBool::new(false),
+            unresponsive: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+            displaced: AtomicBool::new(false),
         };
         Ok((Arc::new(worker), process))
     }
@@ -66,6 +87,40 @@ impl Worker {
     /// Whether it has loaded OpenCL.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
+    }
+
+    /// It was given a session, whose client comes within this time.
+    pub(super) fn serve(&self, session: SessionId, connect_limit: Duration) {
+        // The worker has the same limit, and time to end by itself.
+        let by = Instant::now() + connect_limit + LEAVE_WITHIN;
+        let _ = self.serves.set((session, by));
+        self.asked_more.notify_one();
+    }
+
+    /// Whether its client has opened the connection for commands.
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Relaxed)
+    }
+
+    /// Kills it: its session makes room for another.
+    pub(super) fn displace(&self) {
+        self.displaced.store(true, Ordering::Relaxed);
+        self.kill();
+    }
+
+    /// Whether its session makes room for another.
+    pub(super) fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was killed because it did not end after its client.
+    pub(super) fn is_unresponsive(&self) -> bool {
+        self.unresponsive.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was killed and is still there.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
     }
 
     /// What it was asked last.
@@ -104,14 +159,22 @@ impl Worker {
         self.asked_more.notify_one();
     }
 
-    /// Stays with the process until it has ended; does to it what was asked.
+    /// Stays with the process until it has ended; does to it what was asked, and what its client's end asks for.
     pub(super) async fn watch(self: &Arc<Worker>, mut process: Process) -> io::Result<ExitStatus> {
-        let mut speaks = true;
-        let mut deadline = None;
+        let mut client = Client::new()?;
+        let mut leaving = Leaving::default();
+        let mut hearing = Hearing::default();
+        let (mut speaks, mut has_come, mut is_gone) = (true, false, false);
         loop {
             tokio::select! {
                 status = process.wait() => return status,
-                message = self.receive(), if speaks => match message {
+                message = self.receive(&mut hearing), if speaks => match message {
+                    Ok(Some(ToSupervisor::Client { line, socket })) => {
+                        self.meet(&mut client, line, socket);
+                        if client.has_come() && !is_gone && !std::mem::replace(&mut has_come, true) {
+                            leaving.may_stay();
+                        }
+                    }
                     Ok(Some(message)) => self.hear(message),
                     Ok(None) => speaks = false,
                     Err(error) => {
@@ -119,23 +182,80 @@ impl Worker {
                         speaks = false;
                     }
                 },
-                () = self.asked_more.notified() => match self.was_asked() {
-                    Asked::Nothing => {}
-                    Asked::ToEnd => {
+                () = self.asked_more.notified() => {
+                    if self.was_asked() == Asked::ToEnd {
                         self.say_farewell();
                         // The worker takes the end of its channel as the word to leave.
                         let both = rustix::net::Shutdown::Both;
                         let _ = rustix::net::shutdown(&self.channel, both);
                         speaks = false;
-                        deadline.get_or_insert(tokio::time::Instant::now() + LEAVE_WITHIN);
                     }
-                    Asked::ToDie => process.kill(),
-                },
-                () = until(deadline) => {
-                    tracing::warn!(worker = self.serial, "a worker does not leave, it is killed");
-                    process.kill();
-                    deadline = None;
+                    self.do_as_asked(&process, &client, &mut leaving);
                 }
+                Ok(()) = client.gone(), if !is_gone => {
+                    is_gone = true;
+                    leaving.is_due(Instant::now());
+                }
+                () = until(leaving.next()) => self.step(&process, &mut leaving),
+            }
+        }
+    }
+
+    fn do_as_asked(&self, process: &Process, client: &Client, leaving: &mut Leaving) {
+        match self.was_asked() {
+            Asked::Nothing => {
+                if let Some((_, by)) = self.serves.get()
+                    && !client.has_come()
+                {
+                    leaving.is_due_by(*by);
+                }
+            }
+            Asked::ToEnd => leaving.is_due(Instant::now()),
+            Asked::ToDie => {
+                process.kill();
+                leaving.was_killed(Instant::now());
+            }
+        }
+    }
+
+    /// Its client has come.
+    fn meet(&self, client: &mut Client, line: Line, socket: OwnedFd) {
+        if let Err(error) = client.show(line, socket) {
+            tracing::warn!(%error, worker = self.serial, "the end of a client would not be seen");
+        }
+        self.is_connected
+            .store(client.has_come(), Ordering::Relaxed);
+    }
+
+    /// It has not ended in time, or is not gone although it was killed.
+    fn step(&self, process: &Process, leaving: &mut Leaving) {
+        let session = self.serves.get().map(|(session, _)| *session);
+        match leaving.step(Instant::now()) {
+            Step::Wait => {}
+            Step::Kill => {
+                if self.was_asked() == Asked::Nothing {
+                    self.unresponsive.store(true, Ordering::Relaxed);
+                    let worker = self.serial;
+                    tracing::warn!(
+                        ?session,
+                        worker,
+                        "a worker does not end although its client has gone, or never came: it is killed"
+                    );
+                } else {
+                    let worker = self.serial;
+                    tracing::warn!(?session, worker, "a worker does not leave, it is killed");
+                }
+                process.kill();
+            }
+            Step::TellStuck => {
+                self.stuck.store(true, Ordering::Relaxed);
+                tracing::error!(
+                    ?session,
+                    worker = self.serial,
+                    pid = process.id(),
+                    "a worker was killed and is not gone: a device's driver does not return from the kernel. The \
+                     session keeps its place until the process ends, or until the machine is started anew"
+                );
             }
         }
     }
@@ -159,28 +279,57 @@ impl Worker {
             (ToSupervisor::Learn { key, job }, Some(builds)) => builds.learn(key, job),
             (ToSupervisor::Refused { key }, Some(builds)) => builds.refused(key),
             (ToSupervisor::Outdated { key }, Some(builds)) => builds.outdated(key),
-            // It was told that there is no cache.
-            (_, None) => {}
+            // Told above; and a worker of a daemon without a cache was told so.
+            (ToSupervisor::Client { .. }, _) | (_, None) => {}
         }
     }
 
-    async fn receive(&self) -> io::Result<Option<ToSupervisor>> {
+    /// Its next message. A worker that sends without end does not keep the supervisor from others.
+    async fn receive(&self, hearing: &mut Hearing) -> io::Result<Option<ToSupervisor>> {
         loop {
+            hearing.turn().await;
             self.channel.readable().await?;
             let received = self.channel.try_io(Interest::READABLE, || {
                 handover::receive_in_supervisor(&self.channel)
             });
             match received {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                received => return received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    *hearing = Hearing::default()
+                }
+                received => {
+                    hearing.in_a_row += 1;
+                    return received;
+                }
             }
         }
     }
 }
 
-async fn until(deadline: Option<tokio::time::Instant>) {
+/// How many messages of a worker were heard, each while the next one waited.
+#[derive(Default)]
+struct Hearing {
+    in_a_row: u32,
+    quiet_until: Option<Instant>,
+}
+
+impl Hearing {
+    /// Waits until it is this worker's turn. Can be given up and called again.
+    async fn turn(&mut self) {
+        if self.in_a_row >= FLOOD {
+            let until = *self
+                .quiet_until
+                .get_or_insert_with(|| Instant::now() + QUIET);
+            tokio::time::sleep_until(until.into()).await;
+            *self = Hearing::default();
+        } else if self.in_a_row % MESSAGES_A_TURN == MESSAGES_A_TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
     match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
     }
 }

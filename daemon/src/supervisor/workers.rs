@@ -3,14 +3,15 @@
 //! Invariant: a session is in the table exactly as long as its worker has not been reaped, so the limit
 //! on sessions is one on processes too. Every worker has one task that watches it to its end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
+use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Verdict};
 use causeway_security::{Fingerprint, SessionCertificate};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
@@ -34,6 +35,13 @@ const SPARE_BACKOFF: Duration = Duration::from_secs(10);
 const REPLACE_AFTER: Duration = Duration::from_millis(250);
 /// What clients hear when the daemon ends.
 const STOPPED: &str = "its daemon was stopped";
+/// A client comes to its session so soon, unless the machines are very busy: one that has not come by then makes room
+/// where all places are taken.
+const GRACE: Duration = Duration::from_secs(1);
+/// For a session that makes room to be gone.
+const ROOM_WITHIN: Duration = Duration::from_secs(2);
+/// So many connections of a session are remembered.
+const REMEMBERED: usize = 256;
 /// Spare workers that are tried for one session before a fresh one is.
 const ATTEMPTS: usize = 3;
 
@@ -72,6 +80,11 @@ struct State {
 
 struct Served {
     worker: Arc<Worker>,
+    hint: Hint,
+    /// Of its last connections, what no other has: one that comes again is somebody's who saw it on its way.
+    once: VecDeque<Once>,
+    holder: Holder,
+    opened: Instant,
     secret: SessionSecret,
     /// In a lease, on a managed node.
     place: Option<Place>,
@@ -79,6 +92,38 @@ struct Served {
     entry: Entry,
     owner: Owner,
     _holding: Holding,
+}
+
+impl State {
+    /// The worker of the session that a connection is for, which has not come before.
+    fn worker_for(&mut self, preamble: &Introduction) -> Option<Arc<Worker>> {
+        let hint = preamble.hint();
+        let mut hinted = self.sessions.iter_mut().filter(|(_, of)| of.hint == hint);
+        let (_, served) = hinted.find(|(id, _)| preamble.is_for(id))?;
+        let once = preamble.once();
+        if served.once.contains(&once) {
+            return None;
+        }
+        if served.once.len() == REMEMBERED {
+            served.once.pop_front();
+        }
+        served.once.push_back(once);
+        Some(Arc::clone(&served.worker))
+    }
+
+    /// Of the sessions whose client has not come, the oldest one of whoever has most of them.
+    fn least_wanted(&self) -> Option<(Instant, Arc<Worker>)> {
+        let waiting = || {
+            let all = self.sessions.values();
+            all.filter(|served| !served.worker.is_connected() && !served.worker.is_displaced())
+        };
+        let mut of: HashMap<&Holder, usize> = HashMap::new();
+        for served in waiting() {
+            *of.entry(&served.holder).or_default() += 1;
+        }
+        let least = waiting().max_by_key(|served| (of[&served.holder], Reverse(served.opened)))?;
+        Some((least.opened, Arc::clone(&least.worker)))
+    }
 }
 
 /// A session that was opened.
@@ -111,6 +156,8 @@ pub(super) struct Counts {
     pub(super) spares: usize,
     /// All processes of them.
     pub(super) workers: usize,
+    /// Those that were killed and are still there.
+    pub(super) stuck: usize,
     /// Sessions, ever.
     pub(super) opened: u64,
     pub(super) draining: bool,
@@ -150,6 +197,7 @@ impl Workers {
             sessions: state.sessions.len(),
             spares: state.spares.len(),
             workers: state.alive.len(),
+            stuck: state.alive.values().filter(|of| of.is_stuck()).count(),
             opened: state.opened,
             draining: state.draining,
         }
@@ -198,6 +246,51 @@ impl Workers {
         self.replenish();
     }
 
+    /// Where all places are taken, has a session make room whose client has not come. Takes [`ROOM_WITHIN`] at most,
+    /// and does nothing where all clients have come.
+    pub(super) async fn make_room(&self) {
+        let until = Instant::now() + ROOM_WITHIN;
+        let mut displaced = 0;
+        loop {
+            let reaped = self.0.reaped.notified();
+            let next = {
+                let state = self.0.state.lock();
+                let excess =
+                    (state.sessions.len() + 1).saturating_sub(self.0.sessions.limit as usize);
+                if state.draining || excess == 0 {
+                    return;
+                }
+                let going = state
+                    .sessions
+                    .values()
+                    .filter(|of| of.worker.is_displaced());
+                match going.count() < excess {
+                    true => state.least_wanted(),
+                    false => None,
+                }
+            };
+            let wait = match next {
+                Some((opened, worker)) if opened.elapsed() >= GRACE => {
+                    tracing::warn!(
+                        worker = worker.serial,
+                        "all places are taken: a session ends to which its client has not come"
+                    );
+                    worker.displace();
+                    displaced += 1;
+                    continue;
+                }
+                Some((opened, _)) => opened + GRACE,
+                None if displaced > 0 => until,
+                None => return,
+            };
+            let wait = wait.min(until).saturating_duration_since(Instant::now());
+            let _ = tokio::time::timeout(wait, reaped).await;
+            if Instant::now() >= until {
+                return;
+            }
+        }
+    }
+
     /// Gives a new session of `holder`'s a worker; on a managed node with a place in a lease, and its devices.
     ///
     /// # Errors
@@ -243,12 +336,17 @@ impl Workers {
                     page,
                 },
             )?;
+            worker.serve(assignment.id, assignment.connect_limit);
             state.opened += 1;
             tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
                 worker = worker.serial, "session opened");
             let Assignment { id, secret, .. } = assignment;
             let served = Served {
                 worker,
+                hint: Hint::of(&id),
+                once: VecDeque::new(),
+                holder: holder.clone(),
+                opened: Instant::now(),
                 secret: secret.clone(),
                 place,
                 entry,
@@ -285,17 +383,11 @@ impl Workers {
     /// if that cannot be.
     pub(super) fn pass(
         &self,
-        preamble: &Preamble,
+        preamble: &Introduction,
         bytes: [u8; PREAMBLE],
         socket: OwnedFd,
     ) -> Result<(), (OwnedFd, Verdict)> {
-        let worker = self
-            .0
-            .state
-            .lock()
-            .sessions
-            .get(&preamble.session)
-            .map(|served| Arc::clone(&served.worker));
+        let worker = self.0.state.lock().worker_for(preamble);
         let Some(worker) = worker else {
             return Err((socket, Verdict::UnknownSession));
         };

@@ -1,16 +1,20 @@
 //! What clients may have at once.
 
+use causeway_proto::control::GetStatusRequest;
 use causeway_proto::preamble::Purpose;
 use causeway_security::Token;
 use tonic::Code;
 
 use crate::secured::{Caller, Cluster};
-use crate::support::Setup;
+use crate::support::{Setup, VERSION};
 
 #[tokio::test]
 async fn the_session_limit_holds_until_one_ends() {
     let daemon = Setup::new().args(&["--session-limit", "2"]).start();
-    let (first, _second) = (daemon.open().await, daemon.open().await);
+    let (first, second) = (daemon.open().await, daemon.open().await);
+    let commands = first.connect(Purpose::Commands, 0).unwrap();
+    let _kept = second.connect(Purpose::Commands, 0).unwrap();
+    // A session whose client has not come would make room.
     let refused = daemon.try_open().await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(
@@ -18,7 +22,6 @@ async fn the_session_limit_holds_until_one_ends() {
         "{}",
         refused.message()
     );
-    let commands = first.connect(Purpose::Commands, 0).unwrap();
     drop(commands);
     daemon.until_sessions(1).await;
     daemon.open().await;
@@ -29,11 +32,19 @@ async fn control_connections_have_a_limit_and_leave_their_places() {
     let daemon = Setup::new()
         .config("[connections]\ncontrol_per_peer = 2\n")
         .start();
-    let (first, _second) = (daemon.client().await, daemon.client().await);
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let mut client = daemon.client().await;
+        let request = GetStatusRequest {
+            wire_version: VERSION,
+        };
+        client.get_status(request).await.unwrap();
+        clients.push(client);
+    }
     let mut third = crate::support::connect(daemon.address());
     std::io::Write::write_all(&mut third, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     assert!(crate::support::read_to_close(&mut third).is_empty());
-    drop(first);
+    drop(clients.pop());
     daemon.until_served().await;
 }
 

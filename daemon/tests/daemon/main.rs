@@ -4,6 +4,7 @@
 //! one, and it saves the time. Those that need a driver say so.
 
 mod carriers;
+mod crowds;
 mod drain;
 mod enumeration;
 mod environment;
@@ -13,12 +14,14 @@ mod listening;
 mod logging;
 mod loss;
 mod network_cut;
+mod observers;
 mod probing;
 mod samples;
 mod sandboxed_drivers;
 mod secret;
 mod secured;
 mod silence;
+mod stopped;
 mod strangers;
 mod support;
 mod systemd;

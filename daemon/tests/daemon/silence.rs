@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::preamble::{Preamble, Purpose};
 
-use crate::support::{Setup, connect, read_to_close};
+use crate::support::{Setup, assert_open, connect, read_to_close};
 
 #[tokio::test]
 async fn a_silent_connection_is_closed_in_time() {
@@ -48,14 +48,15 @@ async fn a_drip_of_bytes_gets_no_more_time() {
 }
 
 #[tokio::test]
-async fn one_peers_silence_has_a_limit() {
+async fn of_too_many_silent_connections_the_oldest_is_closed() {
     let daemon = Setup::new()
         .config("[connections]\nhandshakes = 3\nhandshake_time_limit_ms = 60000\n")
         .start();
-    let mut silent: Vec<_> = (0..3).map(|_| connect(daemon.address())).collect();
-    // The fourth is closed at once, while the first three wait for their minute.
-    let mut fourth = connect(daemon.address());
-    assert!(read_to_close(&mut fourth).is_empty());
-    drop(silent.pop());
-    daemon.until_served().await;
+    // Many more than there are places at once, so that the first one has no second's grace.
+    let mut silent: Vec<_> = (0..13).map(|_| connect(daemon.address())).collect();
+    assert!(read_to_close(&mut silent[0]).is_empty());
+    daemon.assert_serves().await;
+    for newer in &mut silent[5..] {
+        assert_open(newer);
+    }
 }

@@ -305,6 +305,27 @@ impl Session {
         }
     }
 
+    /// As a text for another process of a test.
+    pub(crate) fn encode(&self) -> String {
+        let (id, secret) = (u128::from_be_bytes(self.id.0), self.secret.0);
+        let halves = [0, 16].map(|at| u128::from_be_bytes(std::array::from_fn(|i| secret[at + i])));
+        format!("{} {id} {} {}", self.address, halves[0], halves[1])
+    }
+
+    /// What [`Session::encode`] made.
+    pub(crate) fn decode(text: &str) -> Session {
+        let mut words = text.split(' ');
+        let address = words.next().unwrap().parse().unwrap();
+        let mut number = || words.next().unwrap().parse::<u128>().unwrap().to_be_bytes();
+        let (id, halves) = (SessionId(number()), [number(), number()]);
+        let secret = SessionSecret(halves.concat().try_into().unwrap());
+        Session {
+            address,
+            id,
+            secret,
+        }
+    }
+
     /// A further connection, with the secret proved on both sides.
     pub(crate) fn connect(&self, purpose: Purpose, lane: u8) -> Result<TcpStream, Verdict> {
         let preamble = Preamble {

@@ -51,6 +51,8 @@ pub(super) struct Connections {
 enum NotServed {
     #[error("it was silent for too long")]
     Silent,
+    #[error("it was silent, and another needed its place")]
+    Displaced,
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -179,14 +181,17 @@ async fn listen(
                 continue;
             }
         };
-        let Some(handshake) = shared.0.handshakes.admit(address.ip()) else {
-            tracing::debug!(%address, "too many connections that say nothing");
+        // Those that are served have places of their own, so there is always one for a newcomer.
+        let Some(mut handshake) = shared.0.handshakes.admit(address.ip()) else {
             continue;
         };
         let (shared, send) = (Arc::clone(shared), send.clone());
         tokio::spawn(async move {
-            let opened =
-                tokio::time::timeout(WITHIN, shared.0.open(socket, address, &shared.1)).await;
+            let opened = shared.0.open(socket, address, &shared.1);
+            let opened = tokio::select! {
+                opened = tokio::time::timeout(WITHIN, opened) => opened,
+                () = handshake.displaced() => Ok(Err(NotServed::Displaced)),
+            };
             drop(handshake);
             match opened.unwrap_or(Err(NotServed::Silent)) {
                 // It fails only when nobody is served any more.

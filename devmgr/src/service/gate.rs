@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use causeway_security::Token;
-use causeway_serving::door::{Judge, Peer};
+use causeway_serving::door::{Full, Judge, Peer};
 use parking_lot::{RwLock, RwLockReadGuard};
 use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
@@ -118,10 +118,15 @@ impl Judge for Gate {
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Result<Caller, Status> {
-        if !self.authenticate {
-            return Ok(self.directory().by_word(said(headers)?));
-        }
         let peer = extensions.get::<Peer>();
+        let exhausted = |full: Full| Status::resource_exhausted(full.to_string());
+        if !self.authenticate {
+            let caller = self.directory().by_word(said(headers)?);
+            if let Some(peer) = peer {
+                peer.standing.called().map_err(exhausted)?;
+            }
+            return Ok(caller);
+        }
         let caller = self.authenticated(headers, peer).map_err(|error| {
             if let (NotKnown::Removed, Some(peer)) = (error, peer) {
                 peer.standing.turn_out();
@@ -129,8 +134,7 @@ impl Judge for Gate {
             Status::unauthenticated(error.to_string())
         })?;
         if let Some(peer) = peer {
-            let let_in = peer.standing.let_in();
-            let_in.map_err(|full| Status::resource_exhausted(full.to_string()))?;
+            peer.standing.let_in().map_err(exhausted)?;
         }
         Ok(caller)
     }

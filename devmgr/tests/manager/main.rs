@@ -3,6 +3,7 @@
 //! administrators and users do with it, by the tool.
 
 mod considering;
+mod crowds;
 mod encrypted;
 mod ending;
 mod first_admin;

@@ -11,6 +11,7 @@
 //! shared_memory = true           # large transfers, where the node is on this host
 //! pacing = "900 Mbit/s"          # at most so much of the link for large transfers
 //! compression = "off"            # or "lz4"
+//! answer_limit = "10s"           # for a node that has accepted the connection
 //!
 //! [tls]                          # see `security`
 //! [manager]                      # this and [[request]]: see `leasing`
@@ -27,15 +28,17 @@ use super::rate;
 use super::security::FILES;
 use super::{
     Carrier, Compression, MAX_BULK_CONNECTIONS, Problem, ServerSettings, Settings, TlsSettings,
+    duration,
 };
 
 /// The keys that say how a node is spoken to.
-pub(super) const LINK: [&str; 5] = [
+pub(super) const LINK: [&str; 6] = [
     "carrier",
     "bulk_connections",
     "shared_memory",
     "pacing",
     "compression",
+    "answer_limit",
 ];
 
 /// A file being read.
@@ -192,6 +195,11 @@ impl File<'_> {
             server.compression =
                 named.map_err(|message| self.problem(compression.span(), message))?;
         }
+        if let Some(limit) = table.get("answer_limit") {
+            let read = duration(self.text_of(limit, "answer_limit")?);
+            server.answer_limit =
+                read.map_err(|error| self.problem(limit.span(), error.to_string()))?;
+        }
         Ok(())
     }
 
@@ -256,6 +264,7 @@ impl File<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn load(text: &str) -> (Vec<String>, Vec<String>) {
         let mut settings = Settings::default();
@@ -274,7 +283,7 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let mut settings = Settings::default();
-        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
+        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
         read(text, "s.toml", Path::new("/conf"), &mut settings);
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
@@ -284,6 +293,7 @@ mod tests {
             shared_memory: false,
             pacing: Some(1_000_000),
             compression: Compression::Lz4,
+            answer_limit: Duration::from_secs(30),
             tls: TlsSettings {
                 ca: Some("/conf/ca.pem".into()),
                 token_file: Some("/token".into()),
@@ -330,6 +340,10 @@ mod tests {
             (
                 "address = \"b\"\ncompression = \"gzip\"",
                 "s.toml:6: compression \"gzip\" is neither \"off\" nor \"lz4\"",
+            ),
+            (
+                "address = \"b\"\nanswer_limit = \"30\"",
+                "s.toml:6: \"30\" is no duration such as 90s, 30min or 2h",
             ),
             ("name = \"b\"", "s.toml:4: a server without address"),
         ];

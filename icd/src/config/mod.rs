@@ -9,7 +9,7 @@
 //! Each place may hold a `servers.toml` and next to it a plain list, `servers.list`. `CAUSEWAY_SERVERS`
 //! (`a:7079,b`) overrides which servers there are; what `servers.toml` says about one of them holds.
 //! `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory` of all servers,
-//! `CAUSEWAY_COMPRESSION` (`lz4` or `off`) their `compression`.
+//! `CAUSEWAY_COMPRESSION` (`lz4` or `off`) their `compression`, `CAUSEWAY_ANSWER_LIMIT` (`30s`) their `answer_limit`.
 //! `CAUSEWAY_CA` and its like ([`TlsSettings`]) override `[tls]`.
 //! A device manager and what is asked of it ([`LeaseSettings`]) come beside the servers, and from the same places.
 //! A program that runs with more rights than its user (setuid) listens to place 4 only. Inside a daemon
@@ -32,6 +32,7 @@ mod span;
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 pub use address::{Address, BadAddress};
 use causeway_proto::limits::MAX_BULK_CONNECTIONS;
@@ -95,6 +96,8 @@ pub struct ServerSettings {
     pub pacing: Option<u64>,
     /// Whether large transfers are compressed, in each direction.
     pub compression: Compression,
+    /// For the answer of a node that has accepted the connection: a busy one takes longer than one that is not there.
+    pub answer_limit: Duration,
     /// How it is made sure of, and what it is shown.
     pub tls: TlsSettings,
 }
@@ -211,6 +214,9 @@ impl ServerSettings {
     /// Two connections fill links that one does not, and more lengthen the queue that commands wait in.
     pub const DEFAULT_BULK_CONNECTIONS: u32 = 2;
 
+    /// 64 programs that start at once on a node of two cores are answered in a few seconds.
+    pub const DEFAULT_ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
     /// A server of which only the address is known.
     #[must_use]
     pub fn at(address: Address) -> ServerSettings {
@@ -222,6 +228,7 @@ impl ServerSettings {
             shared_memory: true,
             pacing: None,
             compression: Compression::default(),
+            answer_limit: ServerSettings::DEFAULT_ANSWER_LIMIT,
             tls: TlsSettings::default(),
         }
     }

@@ -10,11 +10,12 @@ use causeway_security::check_settings;
 
 use super::leasing::Variables;
 use super::security::FILES;
-use super::{Compression, Problem, ServerSettings, Settings, TlsSettings, file, list};
+use super::{Compression, Problem, ServerSettings, Settings, TlsSettings, duration, file, list};
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
 const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
 const COMPRESSION: &str = "CAUSEWAY_COMPRESSION";
+const ANSWER_LIMIT: &str = "CAUSEWAY_ANSWER_LIMIT";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
 const SYSTEM: &str = "/etc/causeway";
@@ -28,6 +29,7 @@ pub(super) struct Environment {
     pub(super) servers: Option<OsString>,
     pub(super) shared_memory: Option<OsString>,
     pub(super) compression: Option<OsString>,
+    pub(super) answer_limit: Option<OsString>,
     /// What goes for all servers whatever the files say.
     pub(super) tls: TlsSettings,
     /// Which manager, and what is asked of it.
@@ -70,6 +72,7 @@ impl Environment {
             servers: set(list::VARIABLE),
             shared_memory: set(SHARED_MEMORY),
             compression: set(COMPRESSION),
+            answer_limit: set(ANSWER_LIMIT),
             tls: tls_of(set),
             leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
@@ -101,6 +104,7 @@ impl Environment {
             });
         self.override_shared_memory(&mut settings);
         self.override_compression(&mut settings);
+        self.override_answer_limit(&mut settings);
         settings
     }
 
@@ -138,6 +142,24 @@ impl Environment {
                 origin: COMPRESSION.to_owned(),
                 line: None,
                 message,
+            }),
+        }
+    }
+
+    fn override_answer_limit(&self, settings: &mut Settings) {
+        let Some(set) = &self.answer_limit else {
+            return;
+        };
+        match duration(&set.to_string_lossy()) {
+            Ok(limit) => {
+                for server in all(settings) {
+                    server.answer_limit = limit;
+                }
+            }
+            Err(error) => settings.problems.push(Problem {
+                origin: ANSWER_LIMIT.to_owned(),
+                line: None,
+                message: error.to_string(),
             }),
         }
     }

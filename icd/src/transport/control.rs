@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::Channel;
 
+use super::ended::{Ended, is_end};
 use super::local::{self, Peer};
 use super::resolve;
 use super::security::Credentials;
@@ -43,13 +44,55 @@ const WANTS_TLS: &str =
 pub(super) struct Supervisor {
     client: NodeClient<Channel>,
     credentials: Credentials,
-    address: String,
+    pub(super) caller: Caller,
     /// Where it was reached, for the session's other connections.
     pub(super) peer: Peer,
-    /// Whether what it says is its own word, and nobody else has heard it.
-    pub(super) is_secured: bool,
     /// What the TCP handshake took: one round trip.
     pub(super) round_trip: Duration,
+}
+
+/// So often a conversation begins again whose peer closed the connection before it answered, after so long; each time
+/// twice as long.
+const ATTEMPTS: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Has a conversation, and has it again where the peer closed the connection before it answered: a node to which many
+/// come at once closes those that were silent for longest. The caller limits the time.
+pub(super) async fn persistently<T, F>(converse: impl Fn() -> F) -> Result<T, WireError>
+where
+    F: Future<Output = Result<T, WireError>>,
+{
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..ATTEMPTS {
+        match converse().await {
+            Err(WireError::Closed { address, reason }) => {
+                tracing::debug!(address, reason, "closed; once more");
+                // Not all of those that were closed at once come back at once.
+                tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
+                pause *= 2;
+            }
+            done => return done,
+        }
+    }
+    converse().await
+}
+
+/// The same for what blocks.
+pub(super) fn persistently_by<T>(
+    deadline: Instant,
+    converse: impl Fn() -> Result<T, WireError>,
+) -> Result<T, WireError> {
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..ATTEMPTS {
+        match converse() {
+            Err(WireError::Closed { .. }) if Instant::now() + 2 * pause < deadline => {
+                std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
+                pause *= 2;
+            }
+            done => return done,
+        }
+    }
+    converse()
 }
 
 /// Runs a conversation to its end, on a thread of its own that is gone when this returns. So neither
@@ -77,13 +120,27 @@ pub(super) struct Reached {
     pub(super) channel: Channel,
     pub(super) credentials: Credentials,
     pub(super) peer: Peer,
-    pub(super) is_secured: bool,
+    pub(super) caller: Caller,
     pub(super) round_trip: Duration,
+}
+
+/// What is known of a connection, to say what has become of a call.
+#[derive(Debug)]
+pub(super) struct Caller {
+    address: String,
+    /// Whether what the peer says is its own word, and nobody else has heard it.
+    pub(super) is_secured: bool,
+    ended: Ended,
 }
 
 impl Reached {
     /// Connects; the peer has not said anything yet when this succeeds.
-    pub(super) async fn at(server: &ServerSettings) -> Result<Reached, WireError> {
+    ///
+    /// An address at which nobody is costs `connect_within` at most.
+    pub(super) async fn at(
+        server: &ServerSettings,
+        connect_within: Duration,
+    ) -> Result<Reached, WireError> {
         let address = &server.address;
         let credentials = Credentials::load(server)?;
         let handshake = credentials.handshake(server)?;
@@ -91,28 +148,31 @@ impl Reached {
             address: address.to_string(),
             reason: plain(&error),
         };
-        let (stream, peer, round_trip) = connect(address).await.map_err(unreachable)?;
+        let (stream, peer, round_trip) = within(connect_within, address, async {
+            connect(address).await.map_err(unreachable)
+        })
+        .await?;
         let is_secured = handshake.is_some();
+        let ended = Ended::default();
         let channel = match handshake {
-            None => channel_over(TokioIo::new(stream)).await,
+            None => channel_over(TokioIo::new(ended.of(stream))).await,
             Some(handshake) => {
                 let secured = secure(handshake, stream, &[]).await;
-                let secured = secured.map_err(|error| WireError::Protocol {
-                    address: address.to_string(),
-                    reason: not_secured(&error),
-                })?;
-                channel_over(TokioIo::new(secured)).await
+                let secured = secured.map_err(|error| not_secured(address, &error))?;
+                channel_over(TokioIo::new(ended.of(secured))).await
             }
         };
-        let channel = channel.map_err(|error| WireError::Protocol {
+        let caller = Caller {
             address: address.to_string(),
-            reason: error.to_string(),
-        })?;
+            is_secured,
+            ended,
+        };
+        let channel = channel.map_err(|error| caller.broke(error.to_string()))?;
         Ok(Reached {
             channel,
             credentials,
             peer,
-            is_secured,
+            caller,
             round_trip,
         })
     }
@@ -135,14 +195,16 @@ async fn connect(address: &Address) -> io::Result<(TcpStream, Peer, Duration)> {
 
 impl Supervisor {
     /// Connects; the peer has not said anything yet when this succeeds.
-    pub(super) async fn reach(server: &ServerSettings) -> Result<Supervisor, WireError> {
-        let reached = Reached::at(server).await?;
+    pub(super) async fn reach(
+        server: &ServerSettings,
+        connect_within: Duration,
+    ) -> Result<Supervisor, WireError> {
+        let reached = Reached::at(server, connect_within).await?;
         let client = NodeClient::new(reached.channel).max_decoding_message_size(INVENTORY_LIMIT);
         Ok(Supervisor {
             client,
             credentials: reached.credentials,
-            is_secured: reached.is_secured,
-            address: server.address.to_string(),
+            caller: reached.caller,
             peer: reached.peer,
             round_trip: reached.round_trip,
         })
@@ -156,7 +218,9 @@ impl Supervisor {
         };
         let request = self.credentials.request_by_lease(request, &credential);
         let reply = self.client.get_inventory(request).await;
-        let inventory = reply.map_err(|status| self.explain(&status))?.into_inner();
+        let inventory = reply
+            .map_err(|status| self.caller.explain(&status))?
+            .into_inner();
         version::check(inventory.wire_version).map_err(|error| self.nonsense(error.to_string()))?;
         if inventory.node_uuid.len() == 16 {
             Ok(inventory)
@@ -172,7 +236,9 @@ impl Supervisor {
         };
         let request = self.credentials.request(request);
         let reply = self.client.get_status(request).await;
-        Ok(reply.map_err(|status| self.explain(&status))?.into_inner())
+        Ok(reply
+            .map_err(|status| self.caller.explain(&status))?
+            .into_inner())
     }
 
     /// A worker of our own.
@@ -189,44 +255,57 @@ impl Supervisor {
         };
         let request = self.credentials.request_by_lease(request, &credential);
         let reply = self.client.open_session(request).await;
-        Ok(reply.map_err(|status| self.explain(&status))?.into_inner())
+        Ok(reply
+            .map_err(|status| self.caller.explain(&status))?
+            .into_inner())
     }
 
     /// Not what a node of ours says.
     pub(super) fn nonsense(&self, reason: String) -> WireError {
         WireError::Protocol {
-            address: self.address.clone(),
+            address: self.caller.address.clone(),
             reason,
         }
     }
-
-    fn explain(&self, status: &tonic::Status) -> WireError {
-        explain(status, self.address.clone(), self.is_secured)
-    }
 }
 
-/// A status that the peer has sent is a refusal; one that the gRPC machinery made up because it did not understand
-/// the peer has an error of that machinery as its source.
-pub(super) fn explain(status: &tonic::Status, address: String, is_secured: bool) -> WireError {
-    let reason = match std::error::Error::source(status) {
-        // HTTP/2's own way of saying so, `INADEQUATE_SECURITY`.
-        Some(_) if status.code() == Code::PermissionDenied && !is_secured => {
-            let reason = WANTS_TLS.to_owned();
-            return WireError::Protocol { address, reason };
+impl Caller {
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A status that the peer has sent is a refusal; one that the gRPC machinery made up because it did not understand
+    /// the peer has an error of that machinery as its source.
+    pub(super) fn explain(&self, status: &tonic::Status) -> WireError {
+        let address = self.address.clone();
+        let reason = match std::error::Error::source(status) {
+            // HTTP/2's own way of saying so, `INADEQUATE_SECURITY`.
+            Some(_) if status.code() == Code::PermissionDenied && !self.is_secured => {
+                let reason = WANTS_TLS.to_owned();
+                return WireError::Protocol { address, reason };
+            }
+            Some(_) if status.code() == Code::Unavailable || status.code() == Code::Unknown => {
+                return self.broke(format!("the connection broke: {}", innermost(status)));
+            }
+            _ => status.message().to_owned(),
+        };
+        match status.code() {
+            Code::Unimplemented
+            | Code::Internal
+            | Code::Unknown
+            | Code::OutOfRange
+            | Code::DataLoss => WireError::Protocol { address, reason },
+            _ => WireError::Refused { address, reason },
         }
-        Some(_) if status.code() == Code::Unavailable || status.code() == Code::Unknown => {
-            let reason = format!("the connection broke: {}", innermost(status));
-            return WireError::Protocol { address, reason };
+    }
+
+    /// The conversation broke off: by the peer, or because it does not speak as it should.
+    fn broke(&self, reason: String) -> WireError {
+        let address = self.address.clone();
+        match self.ended.has_come() {
+            true => WireError::Closed { address, reason },
+            false => WireError::Protocol { address, reason },
         }
-        _ => status.message().to_owned(),
-    };
-    match status.code() {
-        Code::Unimplemented
-        | Code::Internal
-        | Code::Unknown
-        | Code::OutOfRange
-        | Code::DataLoss => WireError::Protocol { address, reason },
-        _ => WireError::Refused { address, reason },
     }
 }
 
@@ -260,11 +339,21 @@ pub(super) async fn within<T>(
     })
 }
 
-// What people can do about it comes first.
-fn not_secured(error: &NotSecured) -> String {
+fn not_secured(address: &Address, error: &NotSecured) -> WireError {
+    let address = address.to_string();
     match error {
-        NotSecured::Io(error) => format!("in TLS' handshake: {}", plain(error)),
-        NotSecured::InTheClear | NotSecured::Tls(_) => error.to_string(),
+        NotSecured::Io(error) => {
+            let reason = format!("in TLS' handshake: {}", plain(error));
+            match is_end(error) {
+                true => WireError::Closed { address, reason },
+                false => WireError::Protocol { address, reason },
+            }
+        }
+        // What people can do about it comes first.
+        NotSecured::InTheClear | NotSecured::Tls(_) => {
+            let reason = error.to_string();
+            WireError::Protocol { address, reason }
+        }
     }
 }
 

@@ -8,13 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway_proto::control::Inventory;
 use causeway_proto::status::WireError;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::control::{self, Supervisor};
 use super::node::Node;
 use crate::config::ServerSettings;
 
-/// For all nodes together: enumeration happens in every program that looks for a device.
+/// To connect to a node, for all nodes together: enumeration happens in every program that looks for a device. A node
+/// that has accepted the connection has [`ServerSettings::answer_limit`].
 pub const LIMIT: Duration = Duration::from_secs(1);
 /// Kept back for starting and ending the conversation.
 const RESERVE: Duration = Duration::from_millis(30);
@@ -59,7 +61,8 @@ pub struct Reply {
     pub round_trip: Option<Duration>,
 }
 
-/// Asks all servers for their inventories, in parallel; at most one second in all.
+/// Asks all servers for their inventories, in parallel: one second for those that do not accept a connection, the
+/// longest of their `answer_limit`s for the others.
 ///
 /// In the order of the settings. Opens no session; when it returns, no socket is left and no thread,
 /// but one for each name that the system's resolver is still at. Two addresses of one daemon (same
@@ -78,7 +81,9 @@ pub fn ask(targets: &[Target]) -> Vec<Reply> {
     }
     let asked = targets.to_vec();
     control::converse(move || {
-        in_order(asked, |target| async move { ask_one(&target, LIMIT).await })
+        in_order(asked, |target| async move {
+            ask_one(&target, LIMIT, target.server.answer_limit).await
+        })
     })
     .unwrap_or_else(|error| {
         let reason = error.to_string();
@@ -136,7 +141,7 @@ async fn first_of(uuid: Bytes, targets: Vec<Target>, limit: Duration) -> Option<
     let mut asking = JoinSet::new();
     for (position, target) in targets.into_iter().enumerate() {
         asking.spawn(async move {
-            let reply = ask_one(&target, limit).await;
+            let reply = ask_one(&target, limit, limit).await;
             (position, target, reply)
         });
     }
@@ -163,19 +168,21 @@ async fn first_of(uuid: Bytes, targets: Vec<Target>, limit: Duration) -> Option<
     worst.map(|(_, target, reply)| (target, reply))
 }
 
-async fn ask_one(target: &Target, limit: Duration) -> Reply {
-    let mut round_trip = None;
+async fn ask_one(target: &Target, connect_limit: Duration, limit: Duration) -> Reply {
+    let round_trip = Mutex::new(None);
     let address = &target.server.address;
-    let inventory = control::within(limit.saturating_sub(RESERVE), address, async {
-        let mut supervisor = Supervisor::reach(&target.server).await?;
-        round_trip = Some(supervisor.round_trip);
+    let connect_within = connect_limit.saturating_sub(RESERVE);
+    let converse = || async {
+        let mut supervisor = Supervisor::reach(&target.server, connect_within).await?;
+        *round_trip.lock() = Some(supervisor.round_trip);
         let inventory = supervisor.inventory(target.credential.clone()).await;
         inventory.map(Arc::new)
-    })
-    .await;
+    };
+    let limit = limit.max(connect_limit).saturating_sub(RESERVE);
+    let inventory = control::within(limit, address, control::persistently(converse)).await;
     Reply {
         inventory,
-        round_trip,
+        round_trip: round_trip.into_inner(),
     }
 }
 

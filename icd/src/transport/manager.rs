@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 pub use super::control::this_process;
-use super::control::{self, Reached, explain};
+use super::control::{self, Caller, Reached};
 use super::security::Credentials;
 use crate::config::{LeaseTerms, ServerSettings};
 
@@ -82,10 +82,11 @@ pub fn ask(
     let server = manager.clone();
     let asked = control::converse(move || async move {
         // The manager's own word is no failure of the conversation.
-        control::within(limit, &server.address, async {
-            Manager::reach(&server).await?.ask(question).await
-        })
-        .await
+        let converse = || async {
+            let mut manager = Manager::reach(&server, limit).await?;
+            manager.ask(question.clone()).await
+        };
+        control::within(limit, &server.address, control::persistently(converse)).await
     });
     match asked {
         Ok(answer) => answer?.map_err(NoLease::Over),
@@ -103,10 +104,8 @@ pub fn ask(
 pub fn release(manager: &ServerSettings, lease: LeaseId, limit: Duration) -> Result<(), NoLease> {
     let server = manager.clone();
     let asked = control::converse(move || async move {
-        control::within(limit, &server.address, async {
-            Manager::reach(&server).await?.release(lease).await
-        })
-        .await
+        let converse = || async { Manager::reach(&server, limit).await?.release(lease).await };
+        control::within(limit, &server.address, control::persistently(converse)).await
     });
     match asked {
         Ok(released) => released?.map_err(NoLease::Over),
@@ -122,9 +121,11 @@ pub fn release(manager: &ServerSettings, lease: LeaseId, limit: Duration) -> Res
 pub struct Conversation {
     channel: Channel,
     credentials: Credentials,
-    address: String,
-    is_secured: bool,
+    caller: Caller,
 }
+
+/// For a connection of a conversation whose caller limits the time of all of it.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 impl Conversation {
     /// Connects; the manager has not said anything yet when this succeeds.
@@ -132,12 +133,18 @@ impl Conversation {
     /// # Errors
     /// [`WireError`]: it is not there, or not whom the settings want.
     pub async fn with(manager: &ServerSettings) -> Result<Conversation, WireError> {
-        let reached = Reached::at(manager).await?;
+        control::persistently(|| Conversation::once(manager, CONNECT_WITHIN)).await
+    }
+
+    async fn once(
+        manager: &ServerSettings,
+        connect_within: Duration,
+    ) -> Result<Conversation, WireError> {
+        let reached = Reached::at(manager, connect_within).await?;
         Ok(Conversation {
             channel: reached.channel,
             credentials: reached.credentials,
-            address: manager.address.to_string(),
-            is_secured: reached.is_secured,
+            caller: reached.caller,
         })
     }
 
@@ -161,12 +168,12 @@ impl Conversation {
     /// What a status means that is not the manager's word about a lease.
     #[must_use]
     pub fn explain(&self, status: &Status) -> WireError {
-        explain(status, self.address.clone(), self.is_secured)
+        self.caller.explain(status)
     }
 
     fn nonsense(&self, reason: &str) -> WireError {
         WireError::Protocol {
-            address: self.address.clone(),
+            address: self.caller.address().to_owned(),
             reason: reason.to_owned(),
         }
     }
@@ -182,8 +189,11 @@ struct Manager {
 type Told<T> = Result<Result<T, String>, WireError>;
 
 impl Manager {
-    async fn reach(server: &ServerSettings) -> Result<Manager, WireError> {
-        let conversation = Conversation::with(server).await?;
+    async fn reach(
+        server: &ServerSettings,
+        connect_within: Duration,
+    ) -> Result<Manager, WireError> {
+        let conversation = Conversation::once(server, connect_within).await?;
         Ok(Manager {
             client: LeasesClient::new(conversation.channel()),
             conversation,

@@ -27,6 +27,7 @@ mod control;
 mod core;
 mod discover;
 pub mod encode;
+mod ended;
 pub mod events;
 mod exit;
 mod flusher;

@@ -24,7 +24,7 @@ use super::session::{Location, Opening, Session};
 use super::socket::Door;
 use crate::config::ServerSettings;
 
-/// For everything that opening a session takes.
+/// For everything that opening a session takes, unless the node's `answer_limit` is longer.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why a session is lost that [`Node::disconnect`] has ended: nobody needs to be warned of it.
@@ -91,7 +91,7 @@ impl Node {
     /// The session of this process on the node: opened now if there is none or the last is lost,
     /// otherwise the one there is. `events` counts only when it is opened now.
     ///
-    /// Waits for the network when it opens: at most five seconds. The session stays open until it is
+    /// Waits for the network when it opens: at most the node's `answer_limit`. The session stays open until it is
     /// lost, the node is disconnected or the process ends, however many contexts come and go.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Node {
     }
 
     fn open(&self, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
-        let deadline = Instant::now() + OPEN_LIMIT;
+        let deadline = Instant::now() + self.open_limit();
         let Credentials {
             peer,
             session,
@@ -211,9 +211,10 @@ impl Node {
         let server = self.settings.clone();
         let credential = self.credential.lock().clone();
         let gauge = Arc::clone(&self.gauge);
+        let limit = self.open_limit();
         let asked = control::converse(move || async move {
-            control::within(OPEN_LIMIT, &server.address, async {
-                let mut supervisor = Supervisor::reach(&server).await?;
+            let converse = || async {
+                let mut supervisor = Supervisor::reach(&server, OPEN_LIMIT).await?;
                 gauge.note_round_trip(supervisor.round_trip);
                 match supervisor
                     .open_session(generation, credential.clone())
@@ -221,7 +222,7 @@ impl Node {
                 {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
                     Err(refused @ WireError::Refused { .. }) => {
-                        let inventory = supervisor.inventory(credential).await?;
+                        let inventory = supervisor.inventory(credential.clone()).await?;
                         if inventory.generation == generation {
                             return Err(refused);
                         }
@@ -229,8 +230,8 @@ impl Node {
                     }
                     Err(error) => Err(error),
                 }
-            })
-            .await
+            };
+            control::within(limit, &server.address, control::persistently(converse)).await
         });
         asked.unwrap_or_else(|error| {
             Err(WireError::Refused {
@@ -238,6 +239,10 @@ impl Node {
                 reason: error.to_string(),
             })
         })
+    }
+
+    fn open_limit(&self) -> Duration {
+        self.settings.answer_limit.max(OPEN_LIMIT)
     }
 
     fn unreachable(&self, reason: &str) -> WireError {
@@ -415,10 +420,8 @@ impl Node {
 pub fn node_status(server: &ServerSettings, limit: Duration) -> Result<NodeStatus, WireError> {
     let asked = server.clone();
     control::converse(move || async move {
-        control::within(limit, &asked.address, async {
-            Supervisor::reach(&asked).await?.status().await
-        })
-        .await
+        let converse = || async { Supervisor::reach(&asked, limit).await?.status().await };
+        control::within(limit, &asked.address, control::persistently(converse)).await
     })
     .unwrap_or_else(|error| {
         Err(WireError::Unreachable {
@@ -441,7 +444,7 @@ fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Crede
     let session = <[u8; 16]>::try_from(&reply.session_id[..]);
     let secret = <[u8; 32]>::try_from(&reply.session_secret[..]);
     let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256);
-    if supervisor.is_secured && fingerprint.is_none() {
+    if supervisor.caller.is_secured && fingerprint.is_none() {
         return Err(supervisor.nonsense("a session without a certificate of its own".to_owned()));
     }
     match (session, secret) {

@@ -19,6 +19,8 @@ use causeway_proto::version;
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
 use rustix::net::sockopt;
 
+use super::control::persistently_by;
+use super::ended::is_end;
 use super::local::Peer;
 use super::standard;
 
@@ -55,11 +57,16 @@ impl Door {
         lane: u8,
         deadline: Instant,
     ) -> Result<Line, WireError> {
+        let _kept_free = standard::kept_free();
+        // A node to which many come at once may have closed it before it had a look.
+        persistently_by(deadline, || self.open_once(purpose, lane, deadline))
+    }
+
+    fn open_once(&self, purpose: Purpose, lane: u8, deadline: Instant) -> Result<Line, WireError> {
         let unreachable = |error: io::Error| WireError::Unreachable {
             address: self.address.clone(),
             reason: plain(&error),
         };
-        let _kept_free = standard::kept_free();
         let limit = time_left(deadline).map_err(unreachable)?;
         let stream = self.peer.connect(limit).map_err(unreachable)?;
         self.set_options(&stream, purpose).map_err(unreachable)?;
@@ -216,9 +223,13 @@ impl Door {
     }
 
     fn spoken<T>(&self, result: io::Result<T>) -> Result<T, WireError> {
-        result.map_err(|error| WireError::Protocol {
-            address: self.address.clone(),
-            reason: format!("in the handshake of a connection: {}", plain(&error)),
+        result.map_err(|error| {
+            let address = self.address.clone();
+            let reason = format!("in the handshake of a connection: {}", plain(&error));
+            match is_end(&error) {
+                true => WireError::Closed { address, reason },
+                false => WireError::Protocol { address, reason },
+            }
         })
     }
 

@@ -31,7 +31,8 @@ use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
 use causeway_proto::control::*;
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
-    CLIENT_PROOF, Greeting, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF, check_client_proof,
+    CLIENT_PROOF, Greeting, Introduction, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF,
+    check_client_proof,
 };
 use causeway_proto::version::WireVersion;
 use cl_headers::types::{
@@ -97,14 +98,14 @@ const SECRET: [u8; 32] = [9; 32];
 pub struct FakeNode {
     pub address: SocketAddr,
     shared: Arc<Shared>,
-    proved: Mutex<Receiver<(Preamble, TcpStream)>>,
+    proved: Mutex<Receiver<(Introduction, TcpStream)>>,
     runtime: tokio::runtime::Runtime,
 }
 
 struct Shared {
     faults: Faults,
     place: Option<Place>,
-    proved: Sender<(Preamble, TcpStream)>,
+    proved: Sender<(Introduction, TcpStream)>,
     pulses: AtomicBool,
     sessions: AtomicUsize,
     lanes_asked: AtomicUsize,
@@ -193,7 +194,7 @@ impl FakeNode {
     }
 
     /// The next connection that was proved, but for pulses.
-    pub fn next(&self) -> (Preamble, TcpStream) {
+    pub fn next(&self) -> (Introduction, TcpStream) {
         let (preamble, stream) = self
             .proved
             .lock()

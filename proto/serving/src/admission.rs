@@ -1,13 +1,18 @@
 //! How much at once, in all and of one: connections of an address, sessions and memory of a user.
 //!
-//! Invariant: what was counted in is counted out when its [`Place`] is dropped, whatever happened.
+//! Invariant: what was counted in is counted out when its [`Place`] or [`Permit`] is dropped, whatever happened.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::hash::Hash;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 /// Counts what is inside, by who it is of. A clone counts with it.
 #[derive(Clone)]
@@ -90,23 +95,254 @@ impl<Key: Eq + Hash> Drop for Place<Key> {
     }
 }
 
-/// Counts connections by the addresses that they come from. A clone counts with it.
+/// Gives connections their places, by the addresses that they come from. A clone gives the same places.
+///
+/// A place is for a peer that has not shown yet what it wants. Where places are short, the connection that has said
+/// nothing for longest leaves, so that silent peers keep nobody out. A connection that has come just now is given
+/// [`GRACE`]: an honest peer is done by then. Until then connections may take [`BURST`] times the places.
 #[derive(Clone)]
-pub struct Admission(Tally<IpAddr>);
+pub struct Admission(Arc<Gate>);
 
-/// One connection's place.
-pub type Permit = Place<IpAddr>;
+/// A connection that has said nothing for so long leaves for a newcomer.
+pub const GRACE: Duration = Duration::from_secs(1);
+/// Connections may take so many times the places as long as each is younger than [`GRACE`].
+pub const BURST: usize = 4;
+/// At most one line of the log in so long tells that places are short.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+struct Gate {
+    limit: usize,
+    per_peer: usize,
+    rooms: Mutex<Rooms>,
+}
+
+#[derive(Default)]
+struct Rooms {
+    of: HashMap<IpAddr, Room>,
+    silent: usize,
+    settled: usize,
+    last: u64,
+    displaced: u64,
+    reported: Option<Instant>,
+}
+
+/// The connections of one household.
+#[derive(Default)]
+struct Room {
+    /// Since when each is silent, and how it is told to leave.
+    silent: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
+    settled: usize,
+}
+
+/// One connection's place, given back when dropped.
+pub struct Permit {
+    gate: Arc<Gate>,
+    peer: IpAddr,
+    number: u64,
+    /// `None`: the connection has settled.
+    silent_since: Option<Instant>,
+    told: Option<oneshot::Receiver<()>>,
+}
 
 impl Admission {
     /// At most `limit`, and at most `per_peer` from one address.
     #[must_use]
     pub fn new(limit: usize, per_peer: usize) -> Admission {
-        Admission(Tally::new(limit as u64, per_peer as u64))
+        Admission(Arc::new(Gate {
+            limit,
+            per_peer,
+            rooms: Mutex::default(),
+        }))
     }
 
-    /// A place, if there is one for this peer.
+    /// A place, unless connections that have settled have all that there are for this peer.
+    #[must_use]
     pub fn admit(&self, peer: IpAddr) -> Option<Permit> {
-        self.0.take(household(peer), 1).ok()
+        self.admit_at(peer, Instant::now())
+    }
+
+    fn admit_at(&self, address: IpAddr, now: Instant) -> Option<Permit> {
+        let (gate, peer) = (&self.0, household(address));
+        let mut rooms = gate.rooms.lock();
+        let room = rooms.of.get(&peer);
+        let (own, own_settled) = room.map_or((0, 0), |room| (room.len(), room.settled));
+        if rooms.settled >= gate.limit || own_settled >= gate.per_peer {
+            rooms.report(address, now);
+            return None;
+        }
+        let mut displaced =
+            own >= gate.per_peer && rooms.displace(peer, now, own >= BURST * gate.per_peer);
+        let all = rooms.silent + rooms.settled;
+        if !displaced
+            && all >= gate.limit
+            && let Some(largest) = rooms.largest()
+        {
+            displaced = rooms.displace(largest, now, all >= BURST * gate.limit);
+        }
+        if displaced {
+            rooms.displaced += 1;
+            rooms.report(address, now);
+        }
+        Some(gate.enter(&mut rooms, peer, now))
+    }
+}
+
+impl Gate {
+    fn enter(self: &Arc<Self>, rooms: &mut Rooms, peer: IpAddr, now: Instant) -> Permit {
+        let (tell, told) = oneshot::channel();
+        rooms.last += 1;
+        rooms.silent += 1;
+        let number = rooms.last;
+        let room = rooms.of.entry(peer).or_default();
+        room.silent.insert((now, number), tell);
+        Permit {
+            gate: Arc::clone(self),
+            peer,
+            number,
+            silent_since: Some(now),
+            told: Some(told),
+        }
+    }
+}
+
+impl Room {
+    fn len(&self) -> usize {
+        self.silent.len() + self.settled
+    }
+}
+
+impl Rooms {
+    /// The household with the most silent connections: of two, the one that has been silent for longer.
+    fn largest(&self) -> Option<IpAddr> {
+        let order = |room: &Room| {
+            let oldest = room.silent.first_key_value().map(|((since, _), _)| *since);
+            (room.silent.len(), std::cmp::Reverse(oldest))
+        };
+        let largest = self.of.iter().max_by_key(|(_, room)| order(room));
+        largest.map(|(peer, _)| *peer)
+    }
+
+    /// Tells the connection of this household to leave that has been silent for longest; one younger than [`GRACE`]
+    /// only if it must be.
+    fn displace(&mut self, peer: IpAddr, now: Instant, must: bool) -> bool {
+        let Some(room) = self.of.get_mut(&peer) else {
+            return false;
+        };
+        let Some(oldest) = room.silent.first_entry() else {
+            return false;
+        };
+        if !must && now.saturating_duration_since(oldest.key().0) < GRACE {
+            return false;
+        }
+        // Its task gives nothing back any more: its place is free now.
+        let _ = oldest.remove().send(());
+        self.silent -= 1;
+        true
+    }
+
+    fn report(&mut self, peer: IpAddr, now: Instant) {
+        let due = |last: Instant| now.saturating_duration_since(last) >= REPORT_EVERY;
+        if self.reported.is_none_or(due) {
+            self.reported = Some(now);
+            let closed = std::mem::take(&mut self.displaced);
+            tracing::warn!(
+                %peer,
+                closed,
+                "the places for connections are short: the ones that were silent for longest are closed for newcomers"
+            );
+        }
+    }
+}
+
+impl Permit {
+    /// The peer has taken a step that it can take once only: it counts as silent from now on.
+    pub fn progress(&mut self) {
+        self.progress_at(Instant::now());
+    }
+
+    fn progress_at(&mut self, now: Instant) {
+        let mut rooms = self.gate.rooms.lock();
+        let room = rooms.of.get_mut(&self.peer);
+        if let (Some(since), Some(room)) = (self.silent_since, room)
+            && let Some(tell) = room.silent.remove(&(since, self.number))
+        {
+            room.silent.insert((now, self.number), tell);
+            self.silent_since = Some(now);
+        }
+    }
+
+    /// The peer has shown what it wants: nobody takes its place any more.
+    ///
+    /// # Errors
+    /// [`Full`]: those who have settled have all places, or it was told to leave.
+    pub fn settle(&mut self) -> Result<(), Full> {
+        let Some(since) = self.silent_since else {
+            return Ok(());
+        };
+        let mut rooms = self.gate.rooms.lock();
+        if rooms.settled >= self.gate.limit {
+            return Err(Full::InAll);
+        }
+        let room = rooms.of.get_mut(&self.peer);
+        let room = room.filter(|room| room.settled < self.gate.per_peer);
+        let room = room.ok_or(Full::OfThisOne)?;
+        let told = room.silent.remove(&(since, self.number));
+        told.ok_or(Full::OfThisOne)?;
+        room.settled += 1;
+        rooms.silent -= 1;
+        rooms.settled += 1;
+        self.silent_since = None;
+        self.told = None;
+        Ok(())
+    }
+
+    /// Ready once the connection has to leave for another.
+    pub fn poll_displaced(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(told) = &mut self.told else {
+            return Poll::Pending;
+        };
+        match Pin::new(told).poll(cx) {
+            Poll::Ready(Ok(())) => {
+                self.told = None;
+                Poll::Ready(())
+            }
+            // Nobody can tell it any more.
+            Poll::Ready(Err(_)) => {
+                self.told = None;
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Waits until the connection has to leave for another.
+    pub async fn displaced(&mut self) {
+        std::future::poll_fn(|cx| self.poll_displaced(cx)).await;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut rooms = self.gate.rooms.lock();
+        let Some(room) = rooms.of.get_mut(&self.peer) else {
+            return;
+        };
+        let left = match self.silent_since {
+            Some(since) => room.silent.remove(&(since, self.number)).is_some(),
+            None => {
+                room.settled -= 1;
+                true
+            }
+        };
+        if room.len() == 0 {
+            rooms.of.remove(&self.peer);
+        }
+        match self.silent_since {
+            Some(_) if left => rooms.silent -= 1,
+            // Told to leave: its place was given away then.
+            Some(_) => {}
+            None => rooms.settled -= 1,
+        }
     }
 }
 
@@ -126,25 +362,88 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn is_displaced(permit: &mut Permit) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        permit.poll_displaced(&mut cx).is_ready()
+    }
+
     #[test]
-    fn one_peer_leaves_room_for_others() {
-        let admission = Admission::new(3, 2);
-        let first = admission.admit(ip("10.0.0.1")).unwrap();
-        let _second = admission.admit(ip("::ffff:10.0.0.1")).unwrap();
-        assert!(admission.admit(ip("10.0.0.1")).is_none());
-        let _other = admission.admit(ip("10.0.0.2")).unwrap();
-        assert!(
-            admission.admit(ip("10.0.0.3")).is_none(),
-            "the total is reached"
+    fn the_one_that_was_silent_for_longest_leaves_for_a_newcomer() {
+        let admission = Admission::new(9, 2);
+        let begun = Instant::now();
+        let at = |of: u32| begun + GRACE * of;
+        let admit = |of| admission.admit_at(ip("10.0.0.1"), at(of)).unwrap();
+        let (mut first, mut second) = (admit(0), admit(1));
+        first.progress_at(at(2));
+        let mut third = admit(3);
+        assert!(!is_displaced(&mut first) && is_displaced(&mut second));
+        // Its place was given away once.
+        drop(second);
+        let fourth = admit(4);
+        assert!(is_displaced(&mut first) && !is_displaced(&mut third));
+        assert_eq!(first.settle(), Err(Full::OfThisOne));
+        drop((first, third, fourth));
+        assert!(admission.0.rooms.lock().of.is_empty());
+    }
+
+    #[test]
+    fn newcomers_at_once_are_given_time() {
+        let admission = Admission::new(99, 2);
+        let now = Instant::now();
+        let mut young: Vec<_> = (0..2 * BURST)
+            .map(|_| admission.admit_at(ip("10.0.0.1"), now).unwrap())
+            .collect();
+        assert!(!young.iter_mut().any(is_displaced));
+        let _last = admission.admit_at(ip("10.0.0.1"), now).unwrap();
+        assert_eq!(
+            young
+                .iter_mut()
+                .filter_map(|of| is_displaced(of).then_some(()))
+                .count(),
+            1
         );
+    }
+
+    #[test]
+    fn those_with_most_make_room_for_others() {
+        let admission = Admission::new(4, 3);
+        let begun = Instant::now();
+        let mut single = admission.admit_at(ip("10.0.0.2"), begun).unwrap();
+        let mut many: Vec<_> = (0..3)
+            .map(|_| admission.admit_at(ip("10.0.0.1"), begun).unwrap())
+            .collect();
+        let later = begun + GRACE;
+        let mut newcomer = admission.admit_at(ip("10.0.0.3"), later).unwrap();
+        assert!(is_displaced(&mut many[0]));
+        assert!(!is_displaced(&mut single) && !is_displaced(&mut newcomer));
+    }
+
+    #[test]
+    fn those_who_have_settled_stay() {
+        let admission = Admission::new(3, 2);
+        let now = Instant::now();
+        let admit = |from: &str| admission.admit_at(ip(from), now + GRACE);
+        let mut first = admission.admit_at(ip("10.0.0.1"), now).unwrap();
+        first.settle().unwrap();
+        first.settle().unwrap();
+        let mut second = admit("::ffff:10.0.0.1").unwrap();
+        let mut more = admit("10.0.0.1").unwrap();
+        second.settle().unwrap();
+        assert_eq!(more.settle(), Err(Full::OfThisOne));
+        assert!(admit("10.0.0.1").is_none());
+        let mut other = admit("10.0.0.2").unwrap();
+        other.settle().unwrap();
+        assert!(admit("10.0.0.3").is_none(), "the total is reached");
         drop(first);
-        assert!(admission.admit(ip("10.0.0.1")).is_some());
+        assert!(admit("10.0.0.3").is_some());
+        assert_eq!(more.settle(), Ok(()));
     }
 
     #[test]
     fn a_v6_neighbourhood_counts_as_one() {
         let admission = Admission::new(9, 1);
-        let _one = admission.admit(ip("2001:db8::1")).unwrap();
+        let mut one = admission.admit(ip("2001:db8::1")).unwrap();
+        one.settle().unwrap();
         assert!(admission.admit(ip("2001:db8::2:3")).is_none());
         assert!(admission.admit(ip("2001:db8:0:1::1")).is_some());
     }
@@ -165,6 +464,6 @@ mod tests {
     fn nothing_is_kept_of_who_has_left() {
         let admission = Admission::new(9, 9);
         drop(admission.admit(ip("10.0.0.1")));
-        assert!(admission.0.inside.lock().of.is_empty());
+        assert!(admission.0.rooms.lock().of.is_empty());
     }
 }

@@ -174,14 +174,17 @@ impl Listener {
                     continue;
                 }
             };
-            let Some(permit) = admission.admit(peer.ip()) else {
+            let Some(mut permit) = admission.admit(peer.ip()) else {
                 tracing::debug!(%peer, "too many watchers");
                 continue;
             };
             let shared = Arc::clone(&shared);
             tokio::spawn(async move {
                 let answered = shared.0.answer(socket, &shared.1);
-                let answered = tokio::time::timeout(WITHIN, answered).await;
+                let answered = tokio::select! {
+                    answered = tokio::time::timeout(WITHIN, answered) => answered,
+                    () = permit.displaced() => return,
+                };
                 drop(permit);
                 if let Err(error) = answered.unwrap_or(Err(NotAnswered::Silent)) {
                     tracing::debug!(%peer, %error, "a watcher was not answered");

@@ -41,7 +41,8 @@ fn preamble() -> Target {
         let Ok(preamble) = Preamble::decode(&bytes) else {
             return false;
         };
-        assert_eq!(preamble.encode(), bytes);
+        assert_eq!(Preamble::decode(&bytes), Ok(preamble));
+        let _ = preamble.is_for(&SessionId([9; 16]));
         true
     })
 }

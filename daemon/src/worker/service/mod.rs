@@ -66,7 +66,13 @@ pub fn main() -> ExitCode {
 /// Serves the session that the supervisor will name over `channel`; returns only if threads fail.
 fn serve(channel: OwnedFd) -> ExitCode {
     let (endings, ended) = Endings::new();
-    let stage = Arc::new(Stage::new(endings.clone()));
+    let stage = match channel.try_clone() {
+        Ok(to_supervisor) => Arc::new(Stage::new(endings.clone(), to_supervisor)),
+        Err(error) => {
+            tracing::error!(%error, "a worker cannot start");
+            return ExitCode::FAILURE;
+        }
+    };
     let (commands, arrivals) = mpsc::channel();
     let started = start_threads(channel, &stage, commands, arrivals, &endings);
     if let Err(error) = started {

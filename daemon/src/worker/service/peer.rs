@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::LinkId;
-use causeway_proto::preamble::{PREAMBLE, Preamble, Verdict};
+use causeway_proto::preamble::{Introduction, PREAMBLE, Verdict};
 use causeway_security::Line;
 
 use super::stage::Stage;
@@ -38,7 +38,7 @@ impl Proved {
 /// Finds the link, has its secret proved.
 pub(super) fn prove(
     stage: &Stage,
-    preamble: &Preamble,
+    preamble: &Introduction,
     bytes: &[u8; PREAMBLE],
     socket: TcpStream,
 ) -> Result<Proved, proof::Refused> {
@@ -64,7 +64,7 @@ pub(super) fn prove(
     })
 }
 
-fn find(stage: &Stage, preamble: &Preamble) -> Result<(Arc<Session>, Arc<Link>), Verdict> {
+fn find(stage: &Stage, preamble: &Introduction) -> Result<(Arc<Session>, Arc<Link>), Verdict> {
     let deadline = Instant::now() + WAIT_FOR_LINK;
     let session = stage.session_by(deadline).ok_or(Verdict::UnknownLink)?;
     let link = session.links().wait_for(LinkId(preamble.link), deadline);

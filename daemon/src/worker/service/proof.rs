@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use causeway_lane::{NotShared, Shared, Stream};
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
-    self, BadPreamble, CLIENT_PROOF, Greeting, PREAMBLE, Preamble, Purpose, Verdict,
+    self, BadPreamble, CLIENT_PROOF, Greeting, Introduction, PREAMBLE, Purpose, Verdict,
 };
 
 use causeway_security::{Line, NotSecured, SessionTls, TlsStream, complete};
@@ -136,14 +136,14 @@ fn share(socket: TcpStream) -> Result<Shared, NotShared> {
 /// Sets the socket up for its purpose.
 ///
 /// `TCP_USER_TIMEOUT` is for the pulse alone: there, unacknowledged bytes mean that the network is cut,
-/// while on other connections they may mean that the client is stopped in a debugger. Those have
-/// keep-alive, which the kernel of a stopped client answers.
+/// while on other connections they may mean that the client is stopped in a debugger. All have keep-alive, which
+/// the kernel of a stopped client answers.
 ///
 /// # Errors
 /// What the system says.
 pub(super) fn connection(
     line: Line,
-    preamble: &Preamble,
+    preamble: &Introduction,
     heartbeat_limit: Duration,
 ) -> Result<Connection, Refused> {
     if preamble.purpose == Purpose::SharedBulk {
@@ -155,10 +155,11 @@ pub(super) fn connection(
         });
     }
     let socket = line.socket();
+    // Where this process is stopped, no heartbeat is sent whose acknowledgement could be missing: keep-alive finds
+    // out that the client's machine is gone.
+    socket::keep_alive(socket)?;
     if preamble.purpose == Purpose::Pulse {
         socket::give_up_after(socket, heartbeat_limit)?;
-    } else {
-        socket::keep_alive(socket)?;
     }
     if preamble.purpose != Purpose::Bulk {
         socket::hurry(socket);

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use causeway_proto::preamble::{PREAMBLE, Preamble, Purpose, Verdict};
+use causeway_proto::preamble::{Introduction, PREAMBLE, Preamble, Purpose, Verdict};
 use causeway_serving::logging;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -15,7 +15,7 @@ use super::stage::Stage;
 use super::{named, peer, proof, pulse};
 use crate::accounting::{Counter, Slot};
 use crate::build_cache::Client;
-use crate::handover::{self, Assignment, ToWorker};
+use crate::handover::{self, Assignment, Line, ToWorker};
 use crate::worker::confine;
 use crate::worker::connection::Connection;
 
@@ -137,7 +137,7 @@ fn take(
         proof::refuse(&socket.into(), Verdict::Malformed);
         return;
     };
-    let Some(proving) = stage.begin_proof(preamble.purpose) else {
+    let Some(proving) = stage.begin_proof(preamble.purpose, &socket) else {
         proof::refuse(&socket.into(), Verdict::TooMany);
         return;
     };
@@ -168,7 +168,7 @@ fn take(
 
 fn prove(
     stage: &Arc<Stage>,
-    preamble: &Preamble,
+    preamble: &Introduction,
     bytes: &[u8; PREAMBLE],
     socket: TcpStream,
 ) -> Result<Connection, proof::Refused> {
@@ -196,22 +196,27 @@ fn prove(
 }
 
 /// The assignment, if it is of the session that the connection names.
-pub(super) fn assignment(stage: &Stage, preamble: &Preamble) -> Result<Arc<Assignment>, Verdict> {
+pub(super) fn assignment(
+    stage: &Stage,
+    preamble: &Introduction,
+) -> Result<Arc<Assignment>, Verdict> {
     stage
         .assignment()
-        .filter(|assignment| assignment.id == preamble.session)
+        .filter(|assignment| preamble.is_for(&assignment.id))
         .ok_or(Verdict::UnknownSession)
 }
 
 /// Puts a proved connection where it belongs. This thread becomes the pulse's.
 fn attach(stage: &Stage, commands: &mpsc::Sender<Connection>, connection: Connection) {
     match connection {
-        Connection::Commands(_) | Connection::CommandsGrpc(_) => {
+        Connection::Commands(ref line) | Connection::CommandsGrpc(ref line) => {
+            stage.show_client(Line::Commands, line.socket());
             // It fails only when the session thread has gone, and then the worker ends.
             let _ = commands.send(connection);
         }
         Connection::Bulk { lane, stream } => stage.session().attach_bulk(lane, stream),
         Connection::Pulse(line) => {
+            stage.show_client(Line::Pulse, line.socket());
             if let Some(assignment) = stage.assignment() {
                 let interval = assignment.heartbeat_interval;
                 stage.endings.end(pulse::beat(line, interval));

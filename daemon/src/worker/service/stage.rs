@@ -3,30 +3,37 @@
 //! Invariant: a purpose's place is claimed only by a connection that proved the secret, and is not
 //! claimed twice.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_proto::id::SessionId;
-use causeway_proto::preamble::{Preamble, Purpose, Verdict};
+use causeway_proto::preamble::{Introduction, Purpose, Verdict};
 use causeway_security::{SessionCertificate, SessionTls};
 use parking_lot::{Condvar, Mutex};
 
 use super::ending::{Ending, Endings};
 use crate::accounting::Slot;
-use crate::handover::Assignment;
+use crate::handover::{self, Assignment, Line, ToSupervisor};
 use crate::worker::session::Session;
 
-/// Connections at once that have not proved the secret yet.
+/// Connections at once that have not proved the secret yet. The one that has not proved it for longest leaves for a
+/// newcomer: a client proves it within a round trip.
 const MAX_PROVING: usize = 32;
 /// The same, of other workers: each may wait for the client's word of its link.
 const MAX_PEERS_PROVING: usize = 64;
+/// Threads of connections that had to leave end soon; there are no more of them than so many times the others.
+const LEAVING: usize = 4;
 
 pub(super) struct Stage {
     state: Mutex<State>,
     changed: Condvar,
     /// For threads that have a stage and find a reason to end.
     pub(super) endings: Endings,
+    to_supervisor: OwnedFd,
 }
 
 #[derive(Default)]
@@ -40,13 +47,22 @@ struct State {
     lanes: u64,
     // Of their own, so that a client which fails to share memory finds the others free at once.
     shared_lanes: u64,
-    proving: usize,
-    peers_proving: usize,
+    proving: Proofs,
+    peers_proving: Proofs,
+    last_proof: u64,
+}
+
+/// The connections that are proving a secret.
+#[derive(Default)]
+struct Proofs {
+    /// Those that have not been told to leave, by their numbers.
+    open: BTreeMap<u64, TcpStream>,
+    threads: usize,
 }
 
 impl State {
-    /// How many connections of the purpose are proving the secret, and the most that may.
-    fn proving(&mut self, purpose: Purpose) -> (&mut usize, usize) {
+    /// The connections of the purpose that are proving the secret, and how many may.
+    fn proving(&mut self, purpose: Purpose) -> (&mut Proofs, usize) {
         match purpose {
             Purpose::Peer => (&mut self.peers_proving, MAX_PEERS_PROVING),
             _ => (&mut self.proving, MAX_PROVING),
@@ -55,11 +71,26 @@ impl State {
 }
 
 impl Stage {
-    pub(super) fn new(endings: Endings) -> Stage {
+    pub(super) fn new(endings: Endings, to_supervisor: OwnedFd) -> Stage {
         Stage {
             state: Mutex::default(),
             changed: Condvar::new(),
             endings,
+            to_supervisor,
+        }
+    }
+
+    /// Shows the supervisor a connection of the client whose end is the session's end: the supervisor sees that end
+    /// even where this process no longer runs.
+    pub(super) fn show_client(&self, line: Line, socket: &TcpStream) {
+        let shown = socket.try_clone().and_then(|socket| {
+            let socket = socket.into();
+            let message = ToSupervisor::Client { line, socket };
+            handover::send_to_supervisor(&self.to_supervisor, &message)
+        });
+        if let Err(error) = shown {
+            // The supervisor is gone, and another thread sees that; or descriptors are short.
+            tracing::debug!(%error, "the supervisor does not see the client's connection");
         }
     }
 
@@ -137,24 +168,42 @@ impl Stage {
         self.state.lock().commands
     }
 
-    /// Room for one more connection that is about to prove the secret.
-    pub(super) fn begin_proof(self: &Arc<Self>, purpose: Purpose) -> Option<Proving> {
+    /// Room for one more connection that is about to prove the secret; another may have to leave for it.
+    pub(super) fn begin_proof(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        socket: &TcpStream,
+    ) -> Option<Proving> {
+        let socket = socket.try_clone().ok()?;
         let mut state = self.state.lock();
-        let (proving, most) = state.proving(purpose);
-        if *proving == most {
+        state.last_proof += 1;
+        let number = state.last_proof;
+        let (proofs, most) = state.proving(purpose);
+        if proofs.threads == LEAVING * most {
             return None;
         }
-        *proving += 1;
-        Some(Proving(Arc::clone(self), purpose))
+        if proofs.open.len() == most
+            && let Some((_, oldest)) = proofs.open.pop_first()
+        {
+            // Its thread sees the end.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        proofs.open.insert(number, socket);
+        proofs.threads += 1;
+        Some(Proving {
+            stage: Arc::clone(self),
+            purpose,
+            number,
+        })
     }
 
     /// Whether a connection for this purpose could be taken now.
-    pub(super) fn has_place(&self, preamble: &Preamble) -> Result<(), Verdict> {
+    pub(super) fn has_place(&self, preamble: &Introduction) -> Result<(), Verdict> {
         place(&self.state.lock(), preamble).map(drop)
     }
 
     /// Takes the place; for a connection that has proved the secret.
-    pub(super) fn claim(self: &Arc<Self>, preamble: &Preamble) -> Result<Claimed, Verdict> {
+    pub(super) fn claim(self: &Arc<Self>, preamble: &Introduction) -> Result<Claimed, Verdict> {
         let mut state = self.state.lock();
         let place = place(&state, preamble)?;
         place.set(&mut state, true);
@@ -205,7 +254,7 @@ impl Drop for Claimed {
     }
 }
 
-fn place(state: &State, preamble: &Preamble) -> Result<Place, Verdict> {
+fn place(state: &State, preamble: &Introduction) -> Result<Place, Verdict> {
     let assignment = state.assignment.as_ref().ok_or(Verdict::UnknownSession)?;
     let free = |free: bool, place| {
         if free {
@@ -236,11 +285,18 @@ fn place(state: &State, preamble: &Preamble) -> Result<Place, Verdict> {
 }
 
 /// One connection is proving the secret.
-pub(super) struct Proving(Arc<Stage>, Purpose);
+pub(super) struct Proving {
+    stage: Arc<Stage>,
+    purpose: Purpose,
+    number: u64,
+}
 
 impl Drop for Proving {
     fn drop(&mut self) {
-        *self.0.state.lock().proving(self.1).0 -= 1;
+        let mut state = self.stage.state.lock();
+        let (proofs, _) = state.proving(self.purpose);
+        proofs.open.remove(&self.number);
+        proofs.threads -= 1;
     }
 }
 
@@ -250,10 +306,14 @@ mod tests {
     use crate::handover::Owner;
     use crate::worker::connection::SessionLimits;
     use causeway_proto::id::SessionSecret;
+    use causeway_proto::preamble::Preamble;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
     fn stage() -> Arc<Stage> {
-        let stage = Stage::new(Endings::new().0);
+        let (_, channel) = handover::pair().unwrap();
+        let stage = Stage::new(Endings::new().0, channel);
         let assigned = stage.assign(Assignment {
             id: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),
@@ -279,13 +339,14 @@ mod tests {
         Arc::new(stage)
     }
 
-    fn preamble(purpose: Purpose, lane: u8) -> Preamble {
-        Preamble {
+    fn preamble(purpose: Purpose, lane: u8) -> Introduction {
+        let preamble = Preamble {
             purpose,
             lane,
             session: SessionId([1; 16]),
             link: 0,
-        }
+        };
+        Preamble::decode(&preamble.encode()).unwrap()
     }
 
     #[test]
@@ -325,12 +386,22 @@ mod tests {
     #[test]
     fn proofs_at_once_are_limited() {
         let stage = stage();
-        let begin = || stage.begin_proof(Purpose::Bulk);
-        let all: Vec<_> = (0..MAX_PROVING).map(|_| begin()).collect();
+        let mut ends = Vec::new();
+        let mut begin = |purpose| {
+            let (near, far) = UnixStream::pair().unwrap();
+            far.set_nonblocking(true).unwrap();
+            ends.push(far);
+            // One type for all stream sockets; nothing is asked of it that is TCP's alone.
+            stage.begin_proof(purpose, &TcpStream::from(OwnedFd::from(near)))
+        };
+        let mut all: Vec<_> = (0..=MAX_PROVING).map(|_| begin(Purpose::Bulk)).collect();
         assert!(all.iter().all(Option::is_some));
-        assert!(begin().is_none());
-        assert!(stage.begin_proof(Purpose::Peer).is_some());
+        assert!(begin(Purpose::Peer).is_some());
+        all.extend((all.len()..LEAVING * MAX_PROVING).map(|_| begin(Purpose::Bulk)));
+        assert!(begin(Purpose::Bulk).is_none());
         drop(all);
-        assert!(begin().is_some());
+        assert!(begin(Purpose::Bulk).is_some());
+        // The first one has left for the thirty-third.
+        assert_eq!(ends[0].read(&mut [0]).unwrap(), 0);
     }
 }

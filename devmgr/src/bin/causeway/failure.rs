@@ -86,6 +86,10 @@ impl Failure {
                     cure,
                 )
             }
+            closed @ WireError::Closed { .. } => (
+                closed.to_string(),
+                "try again in a moment; if it stays so, look at the log of causeway-devmgr there",
+            ),
             other => return Failure::new(other.to_string()),
         };
         Failure::new(what).cure(cure)

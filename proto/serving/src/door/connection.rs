@@ -1,20 +1,21 @@
 //! A connection for tonic to serve, which ends in time unless somebody was let in over it.
 //!
 //! Bytes that were read to find out what it is are read again first. Invariant: nothing is read from a connection of
-//! nobody known without a limit of time.
+//! nobody known without a limit of time and a [`Budget`], and it never keeps its thread from others.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
+use super::budget::Budget;
 use super::port::Port;
 use super::standing::Standing;
 
@@ -29,6 +30,9 @@ pub struct Peer {
     pub standing: Arc<Standing>,
 }
 
+/// A stranger's bytes are read in pieces of this size, and others have their turn after each.
+const PIECE: usize = 4 << 10;
+
 /// See the module.
 pub struct Connection {
     port: Port,
@@ -37,6 +41,11 @@ pub struct Connection {
     known_within: Duration,
     /// While it is a stranger's.
     deadline: Option<Pin<Box<Sleep>>>,
+    budget: Budget,
+    /// Until then nothing is read.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// A stranger's piece was read: others have their turn.
+    has_read: bool,
 }
 
 impl Connection {
@@ -50,11 +59,18 @@ impl Connection {
             peer,
             known_within,
             deadline: (!is_known).then(|| Box::pin(tokio::time::sleep(known_within))),
+            budget: Budget::new(Instant::now()),
+            pause: None,
+            has_read: false,
         }
     }
 
     /// Whatever is done with it: a stranger's may be over.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.peer.standing.poll_displaced(cx).is_ready() {
+            tracing::debug!(peer = %self.peer.address, "a silent connection was closed for another");
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         if self.peer.standing.is_known() {
             self.deadline = None;
             return Ok(());
@@ -65,6 +81,30 @@ impl Connection {
             tracing::debug!(peer = %self.peer.address, "nobody was let in over a connection: it is closed");
             return Err(io::ErrorKind::TimedOut.into());
         }
+        Ok(())
+    }
+
+    /// Whether it may be read from now.
+    fn poll_turn(&mut self, is_known: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        if std::mem::take(&mut self.has_read) && !is_known {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    fn spend(&mut self, bytes: &[u8], is_known: bool) -> io::Result<()> {
+        let pause = self.budget.spend(bytes, is_known, Instant::now());
+        let pause = pause.map_err(|spent| {
+            tracing::info!(peer = %self.peer.address, %spent, "a connection was closed");
+            io::Error::new(io::ErrorKind::ConnectionAborted, spent)
+        })?;
+        self.pause = pause.map(|pause| Box::pin(tokio::time::sleep(pause)));
+        self.has_read = true;
         Ok(())
     }
 }
@@ -83,14 +123,28 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        if self.replay.is_empty() {
-            return Pin::new(&mut self.port).poll_read(cx, into);
+        let this = &mut *self;
+        this.check(cx)?;
+        let is_known = this.peer.standing.is_known();
+        if !this.replay.is_empty() {
+            let n = this.replay.len().min(into.remaining());
+            let replayed = this.replay.split_to(n);
+            into.put_slice(&replayed);
+            return Poll::Ready(this.spend(&replayed, is_known));
         }
-        let n = self.replay.len().min(into.remaining());
-        into.put_slice(&self.replay[..n]);
-        self.replay.advance(n);
-        Poll::Ready(Ok(()))
+        ready!(this.poll_turn(is_known, cx));
+        let before = into.filled().len();
+        if is_known {
+            ready!(Pin::new(&mut this.port).poll_read(cx, into))?;
+        } else {
+            let piece = into.initialize_unfilled_to(PIECE.min(into.remaining()));
+            let mut piece = ReadBuf::new(piece);
+            let read = Pin::new(&mut this.port).poll_read(cx, &mut piece);
+            let n = piece.filled().len();
+            ready!(read)?;
+            into.advance(n);
+        }
+        Poll::Ready(this.spend(&into.filled()[before..], is_known))
     }
 }
 
@@ -172,6 +226,76 @@ mod tests {
         standing.turn_out();
         let over = connection.read_exact(&mut word).await.unwrap_err();
         assert_eq!(over.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_stranger_that_says_too_much_ends_and_others_have_their_turn() {
+        let (mut stranger, mut connection) = opened(b"", Duration::from_secs(3600)).await;
+        let standing = Arc::clone(&connection.peer.standing);
+        let flood = tokio::spawn(async move {
+            let frames = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(20_000);
+            stranger.write_all(&[b'P'; 24]).await.unwrap();
+            // Until nobody reads it any more.
+            let _ = stranger.write_all(&frames).await;
+            stranger
+        });
+        let mut piece = vec![0; 64 << 10];
+        let mut read = 0;
+        let end = loop {
+            match connection.read(&mut piece).await {
+                Ok(n) => {
+                    assert!(n <= PIECE, "{n}");
+                    read += n;
+                }
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionAborted);
+        assert!(read < 16 << 10, "{read}");
+        standing.let_in().unwrap();
+        // What somebody says who is known is only slowed down.
+        while read < 200_000 {
+            read += connection.read(&mut piece).await.unwrap();
+        }
+        drop(connection);
+        drop(flood.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_ends_for_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let places = Places {
+            strangers: Admission::new(1, 1),
+            known: Admission::new(1, 1),
+        };
+        let mut open = Vec::new();
+        for is_known in [false, true] {
+            let address = listener.local_addr().unwrap();
+            let client = TcpStream::connect(address).await.unwrap();
+            let (socket, address) = listener.accept().await.unwrap();
+            let standing = Arc::new(Standing::new(address, is_known, &places).unwrap());
+            let peer = Peer {
+                address,
+                certified: None,
+                standing,
+            };
+            let port = Port::Clear(socket);
+            let hour = Duration::from_secs(3600);
+            let connection = Connection::new(port, Bytes::new(), peer, hour);
+            open.push((client, connection, is_known));
+        }
+        for (_client, mut connection, is_known) in open {
+            let address = connection.peer.address;
+            let newcomers = async {
+                // More at once than may be, though each is young.
+                (0..crate::admission::BURST)
+                    .map(|_| Standing::new(address, is_known, &places).unwrap())
+                    .collect::<Vec<_>>()
+            };
+            let mut word = [0];
+            let (end, _newcomers) = tokio::join!(connection.read(&mut word), newcomers);
+            assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        }
     }
 
     #[tokio::test]

@@ -5,8 +5,9 @@
 //! - [`Judged`]: callers are judged by the head of a call, before anything of its message is taken.
 //!
 //! What it is not: it does not know by what anybody is known; each server's [`Judge`] does. Invariant: whoever is not let in
-//! has no byte of a message in memory, and no connection for longer than he was given.
+//! has no byte of a message in memory, no connection for longer than was given, and says no more than a few calls take.
 
+mod budget;
 mod connection;
 mod judged;
 mod port;

@@ -4,6 +4,7 @@
 //! among those of callers who are known.
 
 use std::net::{IpAddr, SocketAddr};
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 
@@ -33,12 +34,8 @@ pub struct Standing {
 /// What is counted out when the connection ends.
 enum Place {
     /// `None`: it has become a stranger's again, and there was no place for it. It ends soon.
-    Stranger {
-        _place: Option<Permit>,
-    },
-    Known {
-        _place: Permit,
-    },
+    Stranger(Option<Permit>),
+    Known(Permit),
 }
 
 impl Standing {
@@ -49,10 +46,8 @@ impl Standing {
     pub fn new(address: SocketAddr, is_known: bool, places: &Places) -> Result<Standing, Full> {
         let address = address.ip();
         let place = match is_known {
-            true => known(address, &places.known)?,
-            false => Place::Stranger {
-                _place: Some(places.strangers.admit(address).ok_or(Full)?),
-            },
+            true => Place::Known(places.known.admit(address).ok_or(Full)?),
+            false => Place::Stranger(Some(places.strangers.admit(address).ok_or(Full)?)),
         };
         Ok(Standing {
             address,
@@ -64,34 +59,51 @@ impl Standing {
     /// Somebody is let in.
     ///
     /// # Errors
-    /// [`Full`]: he is not, for now.
+    /// [`Full`]: not for now.
     pub fn let_in(&self) -> Result<(), Full> {
         let mut place = self.place.lock();
-        if let Place::Stranger { .. } = *place {
-            *place = known(self.address, &self.places.known)?;
+        if let Place::Stranger(_) = *place {
+            *place = Place::Known(self.places.known.admit(self.address).ok_or(Full)?);
         }
-        Ok(())
+        settled(&mut place)
+    }
+
+    /// A call has come. Over the connection of somebody who is known, who is not silent any more.
+    ///
+    /// # Errors
+    /// [`Full`]: not for now.
+    pub fn called(&self) -> Result<(), Full> {
+        settled(&mut self.place.lock())
     }
 
     /// Who was let in over it is let in no more.
     pub fn turn_out(&self) {
         let mut place = self.place.lock();
-        if let Place::Known { .. } = *place {
-            let _place = self.places.strangers.admit(self.address);
-            *place = Place::Stranger { _place };
+        if let Place::Known(_) = *place {
+            *place = Place::Stranger(self.places.strangers.admit(self.address));
+        }
+    }
+
+    /// Ready once the connection has to make room for another.
+    pub(super) fn poll_displaced(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self.place.lock() {
+            Place::Stranger(Some(permit)) | Place::Known(permit) => permit.poll_displaced(cx),
+            Place::Stranger(None) => Poll::Pending,
         }
     }
 
     /// Whether somebody was let in over it.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        matches!(*self.place.lock(), Place::Known { .. })
+        matches!(*self.place.lock(), Place::Known(_))
     }
 }
 
-fn known(address: IpAddr, places: &Admission) -> Result<Place, Full> {
-    let place = places.admit(address).ok_or(Full)?;
-    Ok(Place::Known { _place: place })
+fn settled(place: &mut Place) -> Result<(), Full> {
+    match place {
+        Place::Known(permit) => permit.settle().map_err(|_| Full),
+        Place::Stranger(_) => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +123,8 @@ mod tests {
         let open = |is_known| Standing::new("127.0.0.1:1".parse().unwrap(), is_known, &places);
         let first = open(false).ok().unwrap();
         assert!(!first.is_known());
-        assert_eq!(open(false).err(), Some(Full));
+        first.called().unwrap();
+        assert!(!first.is_known());
         first.let_in().unwrap();
         first.let_in().unwrap();
         assert!(first.is_known());
@@ -128,10 +141,11 @@ mod tests {
         let places = places();
         let open = |is_known| Standing::new("127.0.0.1:1".parse().unwrap(), is_known, &places);
         let first = open(true).ok().unwrap();
+        first.called().unwrap();
+        assert_eq!(open(true).err(), Some(Full), "it has settled");
         first.turn_out();
         assert!(!first.is_known());
         let second = open(true).ok().unwrap();
-        assert_eq!(open(false).err(), Some(Full), "he has a stranger's");
         second.turn_out();
         assert!(!second.is_known());
         let _third = open(true).ok().unwrap();

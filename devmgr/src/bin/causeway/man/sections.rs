@@ -117,6 +117,10 @@ const ENVIRONMENT: Section = Section {
             "CAUSEWAY_COMPRESSION, CAUSEWAY_SHARED_MEMORY",
             "0 does without them",
         ),
+        (
+            "CAUSEWAY_ANSWER_LIMIT",
+            "how long a node that has accepted the connection may take to answer, such as 30s",
+        ),
     ],
 };
 

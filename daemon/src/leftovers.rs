@@ -1,0 +1,330 @@
+//! Processes that outlived the daemon that started them.
+//!
+//! A worker is killed when its daemon dies, whatever it does; a process that a kernel has forked off is not. It stays in
+//! the worker's process group, which it cannot leave (`worker::confine::calls`), so the group is written down while the
+//! worker lives, and what is left of it is ended when the next daemon starts. Where workers have users of a range, the
+//! processes of these users are ended that no living daemon has started.
+//!
+//! What it is not: it ends nobody's process by a number alone. The number of a group is nobody else's as long as one of
+//! its processes lives, and a record counts only for processes of the same user and session that began later and can
+//! gain no privileges. Invariant: what it does takes [`WITHIN`] at most.
+#![forbid(unsafe_code)]
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// Names of records end so.
+const SUFFIX: &str = "group";
+/// For what was killed to be gone.
+const WITHIN: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
+/// Who starts workers, by the name of its process.
+const DAEMON: &str = "causewayd";
+
+/// A process, as the system tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    name: String,
+    parent: i32,
+    group: i32,
+    session: i32,
+    /// In the system's ticks since it was started.
+    began: u64,
+    user: u32,
+    gains_nothing: bool,
+}
+
+/// A worker's process group, as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    boot: String,
+    pid: i32,
+    session: i32,
+    began: u64,
+    user: u32,
+}
+
+/// Where the record of the process is that has this folder: beside it, where the process itself does not write.
+#[must_use]
+pub(crate) fn record_beside(folder: &Path) -> PathBuf {
+    folder.with_extension(SUFFIX)
+}
+
+/// Writes down that this process leads a group, as this user.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn write_down(record: &Path, pid: u32, user: u32) -> io::Result<()> {
+    let pid = i32::try_from(pid).map_err(io::Error::other)?;
+    let leader = process(pid).ok_or(io::ErrorKind::NotFound)?;
+    let group = Group {
+        boot: boot()?,
+        pid,
+        session: leader.session,
+        began: leader.began,
+        user,
+    };
+    fs::write(record, group.encode())
+}
+
+/// Ends what is left of the groups that are written down in a folder of a daemon that is no more.
+pub(crate) fn end_groups(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    let records = entries.flatten().map(|entry| entry.path());
+    let records = records.filter(|path| path.extension() == Some(OsStr::new(SUFFIX)));
+    let boot = boot().unwrap_or_default();
+    let groups = records.filter_map(|path| Group::decode(&fs::read_to_string(path).ok()?));
+    let groups: Vec<Group> = groups.filter(|group| group.boot == boot).collect();
+    if !groups.is_empty() {
+        end(|process, _| groups.iter().any(|group| group.has(process)));
+    }
+}
+
+/// Ends the processes of these users that no living daemon has started.
+pub(crate) fn end_users(users: &Range<u32>) {
+    if users.clone().any(has_processes) {
+        end(|process, all| users.contains(&process.user) && !is_anybodys(process, users, all));
+    }
+}
+
+/// Whether a process runs as this user.
+#[must_use]
+pub(crate) fn has_processes(user: u32) -> bool {
+    let user = rustix::process::Uid::from_raw(user);
+    rustix::process::getpriority_user(user).is_ok()
+}
+
+/// Whether a daemon that lives has started it.
+fn is_anybodys(process: &Process, users: &Range<u32>, all: &HashMap<i32, Process>) -> bool {
+    let mut parent = all.get(&process.parent);
+    // Nobody has so many ancestors; and the list was not made in one moment.
+    for _ in 0..all.len() {
+        match parent {
+            Some(of) if users.contains(&of.user) => parent = all.get(&of.parent),
+            Some(of) => return of.name == DAEMON,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// Kills those, until there are none or time is over.
+fn end(is_left: impl Fn(&Process, &HashMap<i32, Process>) -> bool) {
+    let until = Instant::now() + WITHIN;
+    let mut ended = HashSet::new();
+    loop {
+        let all = processes();
+        let left: Vec<&Process> = all.values().filter(|of| is_left(of, &all)).collect();
+        if left.is_empty() {
+            break;
+        }
+        if Instant::now() >= until {
+            let pids: Vec<i32> = left.iter().map(|of| of.pid).collect();
+            tracing::error!(?pids, "processes that a daemon has left do not end");
+            break;
+        }
+        let killed = left.iter().filter(|of| kill(of));
+        ended.extend(killed.map(|of| (of.pid, of.began)));
+        std::thread::sleep(PAUSE);
+    }
+    if !ended.is_empty() {
+        tracing::warn!(
+            processes = ended.len(),
+            "a daemon was killed and has left processes of its sessions: they were ended"
+        );
+    }
+}
+
+fn kill(of: &Process) -> bool {
+    let Some(pid) = Pid::from_raw(of.pid) else {
+        return false;
+    };
+    let Ok(opened) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
+        return false;
+    };
+    // Its number may have become another's before it was opened.
+    let same = process(of.pid).is_some_and(|now| now.began == of.began);
+    same && rustix::process::pidfd_send_signal(opened, Signal::KILL).is_ok()
+}
+
+impl Group {
+    fn has(&self, process: &Process) -> bool {
+        process.group == self.pid
+            && process.session == self.session
+            && process.began >= self.began
+            && process.user == self.user
+            && process.gains_nothing
+    }
+
+    fn encode(&self) -> String {
+        let Group {
+            boot,
+            pid,
+            session,
+            began,
+            user,
+        } = self;
+        format!("{boot} {pid} {session} {began} {user}\n")
+    }
+
+    fn decode(text: &str) -> Option<Group> {
+        let mut words = text.split_whitespace();
+        Some(Group {
+            boot: words.next()?.to_owned(),
+            pid: words.next()?.parse().ok()?,
+            session: words.next()?.parse().ok()?,
+            began: words.next()?.parse().ok()?,
+            user: words.next()?.parse().ok()?,
+        })
+    }
+}
+
+/// Numbers of processes mean something until the machine is started anew.
+fn boot() -> io::Result<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(boot.trim().to_owned())
+}
+
+/// All that have not ended.
+fn processes() -> HashMap<i32, Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Some((pid, process(pid)?))).collect()
+}
+
+fn process(pid: i32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    parse(pid, &stat, &status)
+}
+
+fn parse(pid: i32, stat: &str, status: &str) -> Option<Process> {
+    // The name is in parentheses and may have some itself.
+    let (head, fields) = stat.rsplit_once(')')?;
+    let (_, name) = head.split_once('(')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next())
+    };
+    let is_over = matches!(*fields.first()?, "Z" | "X");
+    (!is_over).then_some(())?;
+    Some(Process {
+        pid,
+        name: name.to_owned(),
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        began: fields.get(19)?.parse().ok()?,
+        user: of("Uid:")?.parse().ok()?,
+        gains_nothing: of("NoNewPrivs:") == Some("1"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, name: &str, parent: i32, user: u32) -> (i32, Process) {
+        let process = Process {
+            pid,
+            name: name.to_owned(),
+            parent,
+            group: 70,
+            session: 60,
+            began: 1000,
+            user,
+            gains_nothing: true,
+        };
+        (pid, process)
+    }
+
+    #[test]
+    fn this_process_is_told_of_as_it_is() {
+        let own = std::process::id().try_into().unwrap();
+        let found = processes().remove(&own).unwrap();
+        assert_eq!(found.user, rustix::process::getuid().as_raw());
+        assert_eq!(
+            Some(found.group),
+            Some(rustix::process::getpgrp().as_raw_nonzero().get())
+        );
+        assert!(has_processes(found.user));
+        assert!(!has_processes(4_000_000_123));
+    }
+
+    #[test]
+    fn a_name_hides_nothing() {
+        let stat = "7 (a) R 1 (b) S 3 4 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 99 0";
+        let found = parse(7, stat, "Uid:\t8\t9\nNoNewPrivs:\t0\n").unwrap();
+        assert_eq!((found.name.as_str(), found.parent), ("a) R 1 (b", 3));
+        assert_eq!((found.group, found.session, found.began), (4, 5, 99));
+        assert_eq!((found.user, found.gains_nothing), (8, false));
+        assert_eq!(parse(7, &stat.replace(") S", ") Z"), "Uid: 8\n"), None);
+    }
+
+    #[test]
+    fn a_group_is_what_was_written_down_and_nobody_elses() {
+        let group = Group {
+            boot: "boot".to_owned(),
+            pid: 70,
+            session: 60,
+            began: 900,
+            user: 5,
+        };
+        assert_eq!(Group::decode(&group.encode()).unwrap(), group);
+        let (_, own) = process(71, "forked", 1, 5);
+        assert!(group.has(&own));
+        let others = [
+            Process {
+                group: 71,
+                ..own.clone()
+            },
+            Process {
+                session: 61,
+                ..own.clone()
+            },
+            Process {
+                began: 800,
+                ..own.clone()
+            },
+            Process {
+                user: 6,
+                ..own.clone()
+            },
+            Process {
+                gains_nothing: false,
+                ..own.clone()
+            },
+        ];
+        assert!(!others.iter().any(|other| group.has(other)));
+    }
+
+    #[test]
+    fn what_a_living_daemon_has_started_is_left_alone() {
+        let users = 200..210;
+        let all: HashMap<i32, Process> = HashMap::from([
+            process(1, "init", 0, 0),
+            process(10, DAEMON, 1, 0),
+            process(11, DAEMON, 10, 200),
+            process(12, "linker", 11, 200),
+            process(13, "forked", 1, 201),
+            process(14, "child", 13, 201),
+            process(15, DAEMON, 1, 202),
+        ]);
+        let left: Vec<i32> = [11, 12, 13, 14, 15]
+            .into_iter()
+            .filter(|pid| !is_anybodys(&all[pid], &users, &all))
+            .collect();
+        assert_eq!(left, [13, 14, 15]);
+    }
+}

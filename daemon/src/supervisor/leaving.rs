@@ -1,0 +1,123 @@
+//! How long a worker process has for its end, and what follows when it does not end.
+//!
+//! What it is not: it has no clock and kills nobody; [`Worker::watch`](super::worker::Worker::watch) does. Invariant: a
+//! process that is to end is killed in bounded time, and one that outlives that is told of in bounded time.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+/// For a worker that is to leave. It may be inside a driver that does not return.
+pub(super) const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+/// For a worker that was killed. One that is still there after it is in the kernel, where no signal reaches it: a
+/// device's driver does not return.
+pub(super) const DIE_WITHIN: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    killed_at: Option<Instant>,
+    dead_by: Option<Instant>,
+    is_stuck: bool,
+}
+
+/// What is to be done now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Wait,
+    Kill,
+    /// It was killed and is still there.
+    TellStuck,
+}
+
+impl Leaving {
+    /// It is to end by itself, within [`LEAVE_WITHIN`] of this moment or of an earlier one.
+    pub(super) fn is_due(&mut self, now: Instant) {
+        self.is_due_by(now + LEAVE_WITHIN);
+    }
+
+    /// It is to end by itself by then, if it does not have to earlier.
+    pub(super) fn is_due_by(&mut self, by: Instant) {
+        if self.dead_by.is_none() {
+            self.killed_at = Some(self.killed_at.map_or(by, |earlier| earlier.min(by)));
+        }
+    }
+
+    /// It may stay after all.
+    pub(super) fn may_stay(&mut self) {
+        self.killed_at = None;
+    }
+
+    /// It was killed.
+    pub(super) fn was_killed(&mut self, now: Instant) {
+        self.killed_at = None;
+        self.dead_by.get_or_insert(now + DIE_WITHIN);
+    }
+
+    /// When to ask for the next step.
+    pub(super) fn next(&self) -> Option<Instant> {
+        match self.dead_by {
+            Some(_) if self.is_stuck => None,
+            Some(dead_by) => Some(dead_by),
+            None => self.killed_at,
+        }
+    }
+
+    /// What is to be done at this moment.
+    pub(super) fn step(&mut self, now: Instant) -> Step {
+        match self.next() {
+            Some(at) if at <= now => {}
+            _ => return Step::Wait,
+        }
+        if self.dead_by.is_some() {
+            self.is_stuck = true;
+            return Step::TellStuck;
+        }
+        self.was_killed(now);
+        Step::Kill
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_leave_is_killed_and_who_does_not_die_is_told_of() {
+        let begun = Instant::now();
+        let mut leaving = Leaving::default();
+        assert_eq!((leaving.next(), leaving.step(begun)), (None, Step::Wait));
+        leaving.is_due_by(begun + 10 * LEAVE_WITHIN);
+        leaving.is_due(begun);
+        // Once more changes nothing.
+        leaving.is_due(begun + LEAVE_WITHIN);
+        assert_eq!(leaving.step(begun), Step::Wait);
+        let late = begun + LEAVE_WITHIN;
+        assert_eq!(
+            (leaving.next(), leaving.step(late)),
+            (Some(late), Step::Kill)
+        );
+        assert_eq!(leaving.step(late), Step::Wait);
+        leaving.is_due(late);
+        let stuck = late + DIE_WITHIN;
+        assert_eq!(
+            (leaving.next(), leaving.step(stuck)),
+            (Some(stuck), Step::TellStuck)
+        );
+        assert_eq!(
+            (leaving.next(), leaving.step(stuck + 2 * DIE_WITHIN)),
+            (None, Step::Wait)
+        );
+    }
+
+    #[test]
+    fn who_may_stay_is_left_alone() {
+        let now = Instant::now();
+        let mut leaving = Leaving::default();
+        leaving.is_due(now);
+        leaving.may_stay();
+        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
+        leaving.was_killed(now);
+        leaving.may_stay();
+        assert_eq!(leaving.step(now + DIE_WITHIN), Step::TellStuck);
+    }
+}

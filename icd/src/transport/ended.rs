@@ -1,0 +1,96 @@
+//! Whether the peer has closed a connection: the gRPC machinery tells that in words only.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Known to all who have a clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ended(Arc<AtomicBool>);
+
+/// A stream whose end is noted.
+pub(super) struct Noted<S> {
+    stream: S,
+    ended: Ended,
+}
+
+impl Ended {
+    pub(super) fn of<S>(&self, stream: S) -> Noted<S> {
+        let ended = self.clone();
+        Noted { stream, ended }
+    }
+
+    pub(super) fn has_come(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        if result.as_ref().is_err_and(is_end) {
+            self.0.store(true, Ordering::Release);
+        }
+        result
+    }
+}
+
+/// Whether an error says that the peer has closed the connection.
+pub(super) fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    )
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, into));
+        if read.is_ok() && into.filled().len() == before && into.remaining() > 0 {
+            self.ended.0.store(true, Ordering::Release);
+        }
+        Poll::Ready(self.ended.note(read))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        Poll::Ready(self.ended.note(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
+        Poll::Ready(self.ended.note(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
