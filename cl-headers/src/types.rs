@@ -67,6 +67,9 @@ pub type clGetICDLoaderInfoOCLICD_fn =
 /// 0.6.5 has another number than the header.
 pub const CL_COMMAND_BUFFER_MUTABLE_DISPATCH_ASSERTS_KHR: cl_command_buffer_properties_khr = 0x12B7;
 
+/// `cl_khr_command_buffer_mutable_dispatch` 0.9.5: recording has ended, but some launch lacks arguments.
+pub const CL_COMMAND_BUFFER_STATE_FINALIZED_KHR: cl_command_buffer_state_khr = 2;
+
 /// `cl_channel_order` of an image with depth and stencil (`cl_khr_gl_depth_images`).
 pub const CL_DEPTH_STENCIL: cl_channel_order = 0x10BE;
 /// `cl_channel_type` of 24-bit normalised depth (`cl_khr_gl_depth_images`).

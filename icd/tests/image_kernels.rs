@@ -144,7 +144,7 @@ fn an_argument_takes_images_of_its_type_and_access_alone() {
     );
     assert_eq!(
         code!(clSetKernelArg(sampled, 1, 8, null.cast())),
-        CL_INVALID_ARG_VALUE
+        CL_INVALID_SAMPLER
     );
     for memory in [both, read, written, buffer] {
         ok!(clReleaseMemObject(memory));

@@ -75,7 +75,7 @@ fn captured(kernel: &Arc<Kernel>, device: &Device) -> Snapshot {
         offset: None,
         local: None,
     };
-    let launch = kernel.launch(device).expect("a launch");
+    let launch = kernel.launch(device, false).expect("a launch");
     launch.capture(&range).expect("no pipe is elsewhere")
 }
 
@@ -158,7 +158,7 @@ fn a_captured_launch_keeps_its_buffers_and_the_arguments_none() {
     assert_eq!(news(&launch, &context.sites()[1], true).args.len(), 5);
     drop(launch);
     assert!(watch.upgrade().is_none());
-    let gone = kernel.launch(device).err().map(|status| status.0);
+    let gone = kernel.launch(device, false).err().map(|status| status.0);
     assert_eq!(gone, Some(CL_INVALID_MEM_OBJECT));
 }
 

@@ -10,6 +10,7 @@ use std::ptr::{null, null_mut};
 
 use mutable::*;
 use opencl::*;
+use programs::*;
 use recorded::*;
 
 #[test]
@@ -49,6 +50,7 @@ fn only_what_may_change_does_and_a_failed_update_changes_nothing() {
             work_dim: 2,
             ..right
         },
+        // Sizes may come without a number of dimensions, but here they may not change.
         cl_mutable_dispatch_config_khr {
             global_work_size: at,
             ..no
@@ -188,10 +190,11 @@ fn recording_wants_properties_that_are_there() {
         record(&[FIELDS, 1, FIELDS, 1, 0], None),
         Err(CL_INVALID_VALUE)
     );
-    assert_eq!(
-        record(&[FIELDS, 1 << 20, 0], None),
-        Err(CL_INVALID_OPERATION)
-    );
+    // Bits that the specification does not know.
+    for unknown in [1 << 5, 1 << 63, CL_MUTABLE_DISPATCH_ARGUMENTS_KHR | 1 << 20] {
+        let refused = record(&[FIELDS, unknown, 0], None);
+        assert_eq!(refused, Err(CL_INVALID_VALUE));
+    }
     const ASSERTS: u64 = CL_MUTABLE_DISPATCH_ASSERTS_KHR;
     const NO_MORE: u64 = CL_MUTABLE_DISPATCH_ASSERT_NO_ADDITIONAL_WORK_GROUPS_KHR;
     assert_eq!(record(&[ASSERTS, 2, 0], Some(4)), Err(CL_INVALID_VALUE));
@@ -274,4 +277,82 @@ fn queries_tell_what_was_recorded() {
     ));
     assert_eq!(fields, 0b1_1111, "PoCL has shared virtual memory");
     drop(recorded);
+}
+
+fn state(recorded: &Recorded) -> cl_uint {
+    let mut state = 77;
+    let name = CL_COMMAND_BUFFER_STATE_KHR;
+    let place = (&raw mut state).cast();
+    let code = call!(info(recorded.raw, name, 4, place, null_mut()));
+    assert_eq!(code, CL_SUCCESS);
+    state
+}
+
+#[test]
+fn arguments_may_be_set_by_updates_first() {
+    let stage = Stage::new();
+    // A kernel of its own, without arguments.
+    let bare = kernel(stage.program, "put");
+    let properties = [FIELDS, CL_MUTABLE_DISPATCH_ARGUMENTS_KHR, 0];
+    let recorded = Recorded::mutable(stage.cl.queue);
+    let first = recorded.launch_mutable(Some(&properties), bare, COUNT, None);
+    let first = first.expect("a handle");
+    let whole = recorded.launch_mutable(Some(&properties), stage.put, COUNT, None);
+    let whole = whole.expect("a handle");
+    assert_eq!(state(&recorded), CL_COMMAND_BUFFER_STATE_RECORDING_KHR);
+    assert_eq!(recorded.finalize(), CL_SUCCESS);
+    let enqueue = || {
+        let raw = recorded.raw;
+        call!(enqueue(0, null_mut(), raw, 0, null(), null_mut()))
+    };
+    assert_eq!(state(&recorded), CL_COMMAND_BUFFER_STATE_FINALIZED_KHR);
+    assert_eq!(enqueue(), CL_INVALID_OPERATION);
+    let (five, nine) = (5i32, 9i32);
+    // One of two, and others of the other launch.
+    let changes = [
+        config_of_args(first, &[arg(1, &five)]),
+        config_of_args(whole, &[arg(1, &nine)]),
+    ];
+    assert_eq!(recorded.update(&changes), CL_SUCCESS);
+    assert_eq!(state(&recorded), CL_COMMAND_BUFFER_STATE_FINALIZED_KHR);
+    assert_eq!(enqueue(), CL_INVALID_OPERATION);
+    let other = stage.cl.buffer_of(&[0; SIZE]);
+    let wrong = config_of_args(first, &[arg(0, &stage.cl.queue)]);
+    assert_eq!(recorded.update(&[wrong]), CL_INVALID_MEM_OBJECT);
+    assert_eq!(state(&recorded), CL_COMMAND_BUFFER_STATE_FINALIZED_KHR);
+    let last = config_of_args(first, &[arg(0, &other)]);
+    assert_eq!(recorded.update(&[last]), CL_SUCCESS);
+    assert_eq!(state(&recorded), CL_COMMAND_BUFFER_STATE_EXECUTABLE_KHR);
+    recorded.replay();
+    assert_eq!(ints(&stage.cl, other, COUNT), [5; COUNT]);
+    assert_eq!(stage.ints(), [9; COUNT]);
+    drop(recorded);
+    // The kernel itself still has none.
+    assert_eq!(launch(stage.cl.queue, bare, COUNT), CL_INVALID_KERNEL_ARGS);
+    ok!(clReleaseMemObject(other));
+    ok!(clReleaseKernel(bare));
+}
+
+#[test]
+fn arguments_that_no_update_could_set_are_asked_for_at_once() {
+    let stage = Stage::new();
+    let bare = kernel(stage.program, "put");
+    let refused = |recorded: &Recorded, fields: cl_mutable_dispatch_fields_khr| {
+        let properties = [FIELDS, fields, 0];
+        let handle = recorded.launch_mutable(Some(&properties), bare, COUNT, None);
+        assert_eq!(handle, Err(CL_INVALID_KERNEL_ARGS));
+    };
+    let mutable = Recorded::mutable(stage.cl.queue);
+    refused(&mutable, CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR);
+    refused(
+        &Recorded::new(stage.cl.queue),
+        CL_MUTABLE_DISPATCH_ARGUMENTS_KHR,
+    );
+    // Without a handle.
+    assert_eq!(
+        mutable.launch(bare, COUNT, &[]),
+        Err(CL_INVALID_KERNEL_ARGS)
+    );
+    drop(mutable);
+    ok!(clReleaseKernel(bare));
 }

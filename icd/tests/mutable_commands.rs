@@ -52,6 +52,26 @@ fn replays_run_as_they_were_when_they_were_enqueued() {
 }
 
 #[test]
+fn sizes_change_without_a_number_of_dimensions() {
+    let stage = Stage::new();
+    let (recorded, handle) = stage.recorded(None);
+    let (offset, global) = (8usize, 16usize);
+    let change = cl_mutable_dispatch_config_khr {
+        work_dim: 0,
+        global_work_offset: &raw const offset,
+        global_work_size: &raw const global,
+        ..config(handle)
+    };
+    assert_eq!(recorded.update(&[change]), CL_SUCCESS);
+    recorded.replay();
+    let expected: Vec<i32> = (0..COUNT)
+        .map(|at| i32::from((8..24).contains(&at)))
+        .collect();
+    assert_eq!(stage.ints(), expected);
+    drop(recorded);
+}
+
+#[test]
 fn sizes_change_and_what_is_not_named_stays() {
     let stage = Stage::new();
     let (recorded, handle) = stage.recorded(None);

@@ -224,5 +224,32 @@ fn device_and_platform_say_that_they_are_there_and_that_no_handles_are() {
         let code = code!(clGetDeviceInfo(cl.device, external, 0, null_mut(), at));
         assert_eq!(code, CL_INVALID_VALUE);
     }
-    assert!(address_by_name(c"clGetSemaphoreHandleForTypeKHR").is_null());
+}
+
+#[test]
+fn no_semaphore_has_a_handle_of_another_driver() {
+    let cl = Fixture::new();
+    let address = address_by_name(c"clGetSemaphoreHandleForTypeKHR");
+    assert!(!address.is_null());
+    // SAFETY: the function of that name has this type.
+    let function: clGetSemaphoreHandleForTypeKHR_fn = unsafe { std::mem::transmute(address) };
+    let function = function.expect("an address");
+    let properties = [
+        u64::from(CL_SEMAPHORE_TYPE_KHR),
+        u64::from(CL_SEMAPHORE_TYPE_BINARY_KHR),
+        0,
+    ];
+    let semaphore = create(cl.context, Some(&properties)).expect("a semaphore");
+    let mut size = 77;
+    let mut ask = |semaphore, device| {
+        let kind = CL_SEMAPHORE_HANDLE_OPAQUE_FD_KHR;
+        // SAFETY: no handle is asked for but its size.
+        unsafe { function(semaphore, device, kind, 0, null_mut(), &raw mut size) }
+    };
+    assert_eq!(ask(null_mut(), null_mut()), CL_INVALID_SEMAPHORE_KHR);
+    assert_eq!(ask(semaphore, null_mut()), CL_INVALID_DEVICE);
+    assert_eq!(ask(semaphore, cl.device), CL_INVALID_VALUE);
+    assert_eq!(size, 77);
+    let code = call!(release(semaphore));
+    assert_eq!(code, CL_SUCCESS);
 }

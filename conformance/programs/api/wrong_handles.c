@@ -233,6 +233,7 @@ SPEC_CASE(wrong_samplers)
     cl_kernel kernel = clCreateKernel(program, "sampled", &err);
     OK(err);
     EXPECT(clSetKernelArg(kernel, 1, sizeof wrong, &wrong), CL_INVALID_SAMPLER);
+    EXPECT(clSetKernelArg(kernel, 1, sizeof wrong, NULL), CL_INVALID_SAMPLER);
     OK(clReleaseKernel(kernel));
     OK(clReleaseProgram(program));
 }

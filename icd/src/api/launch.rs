@@ -22,18 +22,28 @@ struct Enqueue {
     event: *mut cl_event,
 }
 
-/// Checks in order: same context, executable, arguments, sizes, local memory.
+/// Checks in order: same context, executable, arguments, which may be unset if they are `deferred`.
+///
+/// # Errors
+/// As `clEnqueueNDRangeKernel`.
+pub(super) fn begun<'a>(
+    kernel: &'a Arc<Kernel>,
+    queue: &Queue,
+    deferred: bool,
+) -> ClResult<Launch<'a>> {
+    let context = kernel.program().context();
+    require(Arc::ptr_eq(context, queue.context()), CL_INVALID_CONTEXT)?;
+    kernel.launch(queue.device(), deferred)
+}
+
+/// Checks what [`begun`] did not, in order: sizes, local memory.
 ///
 /// # Errors
 /// As `clEnqueueNDRangeKernel`, but for handles and the wait list.
-pub(super) fn checked<'a>(
-    kernel: &'a Arc<Kernel>,
-    queue: &'a Queue,
+pub(super) fn checked(
+    launch: Launch<'_>,
     range: impl FnOnce() -> ClResult<Range>,
-) -> ClResult<(Launch<'a>, Range)> {
-    let context = kernel.program().context();
-    require(Arc::ptr_eq(context, queue.context()), CL_INVALID_CONTEXT)?;
-    let launch = kernel.launch(queue.device())?;
+) -> ClResult<(Launch<'_>, Range)> {
     let range = range()?.with_required(launch.limits());
     range.check(launch.limits())?;
     launch.check_memory()?;
@@ -44,7 +54,7 @@ pub(super) fn checked<'a>(
 fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
     let queue = handle::resolve::<Queue>(call.queue)?;
     let kernel = handle::resolve::<Kernel>(call.kernel)?;
-    let (launch, range) = checked(&kernel, &queue, range)?;
+    let (launch, range) = checked(begun(&kernel, &queue, false)?, range)?;
     // SAFETY: the specification's contract of a wait list.
     let wait = unsafe { wait_list(queue.context(), call.wait_count, call.wait)? };
     let stub = launch.submit(&queue, call.command, &range, wait, !call.event.is_null())?;

@@ -1,7 +1,8 @@
 //! `cl_khr_semaphore`, version 1.0.0: binary semaphores, each of one device.
 //!
 //! Handles of other drivers' semaphores (`cl_khr_external_semaphore` and its kin) are not offered: they name something
-//! in one host's kernel. Payloads are of types that are not there, so lists of them are not looked at.
+//! in one host's kernel. `clGetSemaphoreHandleForTypeKHR` is there all the same, for programs that do nothing without
+//! its address. Payloads are of types that are not there, so lists of them are not looked at.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(super) fn function(name: &CStr) -> Option<*const ()> {
         b"clGetSemaphoreInfoKHR" => clGetSemaphoreInfoKHR as *const (),
         b"clRetainSemaphoreKHR" => clRetainSemaphoreKHR as *const (),
         b"clReleaseSemaphoreKHR" => clReleaseSemaphoreKHR as *const (),
+        b"clGetSemaphoreHandleForTypeKHR" => clGetSemaphoreHandleForTypeKHR as *const (),
         _ => return None,
     })
 }
@@ -178,6 +180,19 @@ entry_points! {
 
     fn clReleaseSemaphoreKHR(sema_object: cl_semaphore_khr) {
         handle::release::<Semaphore>(sema_object)
+    }
+
+    fn clGetSemaphoreHandleForTypeKHR(
+        sema_object: cl_semaphore_khr, device: cl_device_id,
+        _handle_type: cl_external_semaphore_handle_type_khr, _handle_size: size_t,
+        _handle_ptr: *mut c_void, _handle_size_ret: *mut size_t,
+    ) {
+        let semaphore = handle::resolve::<Semaphore>(sema_object)?;
+        let device = handle::resolve::<Device>(device)?;
+        require(Arc::ptr_eq(semaphore.device(), &device), CL_INVALID_DEVICE)?;
+        // "CL_INVALID_VALUE if the requested external semaphore handle type was not specified when sema_object was
+        // created": none can be.
+        fail(CL_INVALID_VALUE)
     }
 
     fn clGetSemaphoreInfoKHR(

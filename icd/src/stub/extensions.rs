@@ -199,7 +199,7 @@ pub(super) const PROVIDED: &[(&str, cl_version, &str)] = &[
     ),
     (
         "cl_khr_command_buffer_mutable_dispatch",
-        version(0, 9, 4),
+        version(0, 9, 5),
         "replays say what has changed; see command_buffer",
     ),
     (
@@ -370,7 +370,7 @@ mod tests {
     fn what_we_do_ourselves_is_in_our_version_even_where_the_driver_has_it() {
         let theirs = entry_of(FIRST, "cl_khr_command_buffer");
         let ours = entry_of(version(0, 9, 8), "cl_khr_command_buffer");
-        let mutable = entry_of(version(0, 9, 4), "cl_khr_command_buffer_mutable_dispatch");
+        let mutable = entry_of(version(0, 9, 5), "cl_khr_command_buffer_mutable_dispatch");
         let semaphore = entry_of(version(1, 0, 0), "cl_khr_semaphore");
         assert_eq!(shown_versions(&theirs), [ours, mutable, semaphore].concat());
         let told = common(&[("cl_khr_command_buffer", &[])]);

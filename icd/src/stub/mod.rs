@@ -52,7 +52,9 @@ mod work;
 
 pub use binding::Binding;
 pub use buffer::{Buffer, BufferSpec};
-pub use command_buffer::{Change, CommandBuffer, Mutable, MutableCommand, Properties, Recorded};
+pub use command_buffer::{
+    Change, CommandBuffer, Mutable, MutableCommand, Phase, Properties, Recorded,
+};
 pub use context::{Context, ContextNotify};
 pub use device::Device;
 pub use device_queue::DeviceQueue;

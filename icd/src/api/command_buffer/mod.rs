@@ -1,5 +1,5 @@
 //! `cl_khr_command_buffer`, version 0.9.8: creation, end of recording, enqueue, info; [`record`]: its commands;
-//! [`mutable`]: `cl_khr_command_buffer_mutable_dispatch`, version 0.9.4.
+//! [`mutable`]: `cl_khr_command_buffer_mutable_dispatch`, version 0.9.5.
 //!
 //! Causeway has both for every device itself (`stub/command_buffer`), whatever the node's driver offers. Command
 //! buffers may always be enqueued again, and changed, while an earlier enqueue is under way. Debian's headers are of
@@ -21,7 +21,7 @@ use super::event::{give_event, wait_list};
 use super::handle;
 use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{CommandBuffer, Device, Properties, Queue};
+use crate::stub::{CommandBuffer, Device, Phase, Properties, Queue};
 
 /// A function of the extension by name.
 pub(super) fn function(name: &CStr) -> Option<*const ()> {
@@ -166,7 +166,7 @@ entry_points! {
         num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
         let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
-        require(stub.is_executable(), CL_INVALID_OPERATION)?;
+        require(stub.phase() == Phase::Executable, CL_INVALID_OPERATION)?;
         require(queues.is_null() == (num_queues == 0) && num_queues <= 1, CL_INVALID_VALUE)?;
         // SAFETY: NULL or of `num_queues` handles.
         let queue = match unsafe { list(queues.cast_const(), num_queues as usize) } {
@@ -220,10 +220,10 @@ fn answer(
         CL_COMMAND_BUFFER_REFERENCE_COUNT_KHR => {
             info.give(handle::reference_count::<CommandBuffer>(raw)?)
         }
-        CL_COMMAND_BUFFER_STATE_KHR => info.give(if command_buffer.is_executable() {
-            CL_COMMAND_BUFFER_STATE_EXECUTABLE_KHR
-        } else {
-            CL_COMMAND_BUFFER_STATE_RECORDING_KHR
+        CL_COMMAND_BUFFER_STATE_KHR => info.give(match command_buffer.phase() {
+            Phase::Recording => CL_COMMAND_BUFFER_STATE_RECORDING_KHR,
+            Phase::Finalized => CL_COMMAND_BUFFER_STATE_FINALIZED_KHR,
+            Phase::Executable => CL_COMMAND_BUFFER_STATE_EXECUTABLE_KHR,
         }),
         CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR => {
             info.give_slice(&command_buffer.properties().list)

@@ -1,4 +1,4 @@
-//! `cl_khr_command_buffer_mutable_dispatch`, version 0.9.4: which launches may be changed, changes, info.
+//! `cl_khr_command_buffer_mutable_dispatch`, version 0.9.5: which launches may be changed, changes, info.
 
 use std::sync::{Arc, Weak};
 
@@ -13,25 +13,27 @@ use super::{read_properties, value_of};
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::kernel::Dispatch;
 use crate::stub::{
-    ArgValue, Buffer, Change, CommandBuffer, Device, Kernel, MutableCommand, Range, svm,
+    ArgValue, Buffer, Change, CommandBuffer, Device, Kernel, MutableCommand, Phase, Range, svm,
 };
 
 /// All that a program can assert.
 pub(super) const ASSERTS: cl_mutable_dispatch_asserts_khr =
     CL_MUTABLE_DISPATCH_ASSERT_NO_ADDITIONAL_WORK_GROUPS_KHR;
 
+/// All fields that the specification knows.
+const FIELDS: cl_mutable_dispatch_fields_khr = CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR
+    | CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR
+    | CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR
+    | CL_MUTABLE_DISPATCH_ARGUMENTS_KHR
+    | CL_MUTABLE_DISPATCH_EXEC_INFO_KHR;
+
 /// `CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR`.
 pub(super) fn capabilities(device: &Device) -> cl_mutable_dispatch_fields_khr {
-    let exec_info = if svm::is_offered(device) {
-        CL_MUTABLE_DISPATCH_EXEC_INFO_KHR
+    if svm::is_offered(device) {
+        FIELDS
     } else {
-        0
-    };
-    CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR
-        | CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR
-        | CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR
-        | CL_MUTABLE_DISPATCH_ARGUMENTS_KHR
-        | exec_info
+        FIELDS & !CL_MUTABLE_DISPATCH_EXEC_INFO_KHR
+    }
 }
 
 /// What a launch is recorded with.
@@ -42,6 +44,15 @@ pub(super) struct LaunchProperties {
     pub(super) fields: cl_mutable_dispatch_fields_khr,
     /// What is asserted.
     pub(super) asserts: cl_mutable_dispatch_asserts_khr,
+}
+
+impl LaunchProperties {
+    /// Whether arguments may be set by an update first: the launch is recorded with a `handle` by which its arguments
+    /// can be changed.
+    pub(super) fn defers_arguments(&self, command_buffer: &CommandBuffer, handle: bool) -> bool {
+        let is_mutable = command_buffer.properties().flags & CL_COMMAND_BUFFER_MUTABLE_KHR != 0;
+        handle && is_mutable && self.fields & CL_MUTABLE_DISPATCH_ARGUMENTS_KHR != 0
+    }
 }
 
 /// Reads the property list of `clCommandNDRangeKernelKHR`.
@@ -60,6 +71,7 @@ pub(super) unsafe fn launch_properties(
         // "CL_INVALID_OPERATION if the requested CL_MUTABLE_DISPATCH_UPDATABLE_FIELDS_KHR properties are not reported by
         // CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR".
         CL_MUTABLE_DISPATCH_UPDATABLE_FIELDS_KHR => {
+            require(value & !FIELDS == 0, CL_INVALID_VALUE)?;
             require(value & !offered == 0, CL_INVALID_OPERATION)
         }
         CL_MUTABLE_DISPATCH_ASSERTS_KHR => require(value & !ASSERTS == 0, CL_INVALID_VALUE),
@@ -134,10 +146,9 @@ fn allowed(
         !config.global_work_size.is_null(),
         !config.local_work_size.is_null(),
     );
-    // The specification's own example has 0 where no size changes.
+    // 0: the number of dimensions does not change, and it cannot.
     let same = config.work_dim as usize == range.dimensions;
-    let unused = config.work_dim == 0 && !offset && !global && !local;
-    require(same || unused, CL_INVALID_OPERATION)?;
+    require(same || config.work_dim == 0, CL_INVALID_OPERATION)?;
     let args = config.num_args > 0 || config.num_svm_args > 0;
     let wanted = [
         (offset, CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR),
@@ -232,7 +243,7 @@ entry_points! {
         config_types: *const cl_command_buffer_update_type_khr, configs: *mut *const c_void,
     ) {
         let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
-        require(stub.is_executable(), CL_INVALID_OPERATION)?;
+        require(stub.phase() != Phase::Recording, CL_INVALID_OPERATION)?;
         let is_mutable = stub.properties().flags & CL_COMMAND_BUFFER_MUTABLE_KHR != 0;
         require(is_mutable, CL_INVALID_OPERATION)?;
         // SAFETY: the specification's contract of both lists.

@@ -13,7 +13,9 @@ use super::super::memory::copy_fill::{self as buffer, Copy, CopyRectangle, Fill}
 use super::super::svm::copy_fill as svm;
 use super::mutable::{ASSERTS, launch_properties};
 use crate::error::{ClResult, require};
-use crate::stub::{CommandBuffer, Hold, Kernel, Mutable, MutableCommand, Queue, Recorded, Work};
+use crate::stub::{
+    CommandBuffer, Hold, Kernel, Mutable, MutableCommand, Phase, Queue, Recorded, Work,
+};
 
 /// What every command of a command buffer has.
 struct Call {
@@ -43,7 +45,7 @@ impl Call {
         let stub = handle::resolve::<CommandBuffer>(self.command_buffer)?;
         // "If the cl_khr_command_buffer_multi_device extension is not supported […] command_queue must be NULL."
         require(self.queue.is_null(), CL_INVALID_COMMAND_QUEUE)?;
-        require(!stub.is_executable(), CL_INVALID_OPERATION)?;
+        require(stub.phase() == Phase::Recording, CL_INVALID_OPERATION)?;
         Ok(stub)
     }
 
@@ -83,7 +85,9 @@ impl Call {
             given = Some(range);
             Ok(range)
         };
-        let (launch, range) = launch::checked(&kernel, stub.queue(), range)?;
+        let deferred = properties.defers_arguments(&stub, !self.handle.is_null());
+        let begun = launch::begun(&kernel, stub.queue(), deferred)?;
+        let (launch, range) = launch::checked(begun, range)?;
         // "CL_INVALID_VALUE if command_buffer was created with […] CL_MUTABLE_DISPATCH_ASSERT_NO_ADDITIONAL_WORK_GROUPS_KHR
         // and local_work_size is NULL, or if properties includes [it]".
         let asserted = (stub.properties().asserts | properties.asserts) & ASSERTS != 0;

@@ -52,8 +52,10 @@ pub(in crate::api) unsafe fn read_arg(
             require(size == size_of::<cl_mem>(), CL_INVALID_ARG_SIZE)?;
             given(context, Noun::Pipe.resolve(handle_in(bytes))?)
         }
+        // "CL_INVALID_SAMPLER for an argument declared to be of type sampler_t when the specified arg_value is not a
+        // valid sampler object."
         ArgKind::Sampler => {
-            require(!value.is_null(), CL_INVALID_ARG_VALUE)?;
+            require(!value.is_null(), CL_INVALID_SAMPLER)?;
             require(size == size_of::<cl_sampler>(), CL_INVALID_ARG_SIZE)?;
             sampler(context, handle_in(bytes))
         }

@@ -25,7 +25,7 @@ fn suggested(
     require(Arc::ptr_eq(context, queue.context()), CL_INVALID_CONTEXT)?;
     let device = queue.device();
     require(device.has_extension(EXTENSION), CL_INVALID_OPERATION)?;
-    let launch = kernel.launch(device)?;
+    let launch = kernel.launch(device, false)?;
     launch.check_memory()?;
     let range = range()?;
     // "CL_INVALID_GLOBAL_WORK_SIZE if global_work_size is NULL or if any of the values specified in global_work_size

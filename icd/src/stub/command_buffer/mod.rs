@@ -32,7 +32,7 @@ use self::order::Order;
 use self::replay::{Launches, Needs};
 use super::kernel::{Kernel, Snapshot};
 use super::{Binding, Buffer, Event, Hold, Queue, Site, Submission, Work, next_id, nothing};
-use crate::error::{ClResult, Status, fail};
+use crate::error::{ClResult, Status, fail, require};
 
 pub use self::mutable::{Change, Mutable, MutableCommand};
 pub(super) use self::replay::Replay;
@@ -60,8 +60,20 @@ pub struct Properties {
     pub asserts: u64,
 }
 
+/// How far it has come: `CL_COMMAND_BUFFER_STATE_KHR`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Takes commands.
+    Recording,
+    /// Takes no more commands, but some launch lacks arguments, which an update can set.
+    Finalized,
+    /// May be enqueued.
+    Executable,
+}
+
 enum State {
     Recording(Recording),
+    // Recording has ended.
     Executable(Executable),
 }
 
@@ -82,6 +94,8 @@ struct Executable {
     needs: Needs,
     _kernels: Vec<Arc<Kernel>>,
     launches: Vec<Slot>,
+    // Whether all launches have all arguments; once they have, they keep them.
+    has_arguments: bool,
     // Of a replay; none after a change.
     current: Option<Current>,
 }
@@ -159,10 +173,14 @@ impl CommandBuffer {
         &self.properties
     }
 
-    /// Whether recording has ended.
+    /// How far it has come.
     #[must_use]
-    pub fn is_executable(&self) -> bool {
-        matches!(*self.state.lock(), State::Executable(_))
+    pub fn phase(&self) -> Phase {
+        match &*self.state.lock() {
+            State::Recording(_) => Phase::Recording,
+            State::Executable(executable) if executable.has_arguments => Phase::Executable,
+            State::Executable(_) => Phase::Finalized,
+        }
     }
 
     /// Records a command that comes after those of these sync points; its own, and the handle of a launch that may be
@@ -240,8 +258,8 @@ impl CommandBuffer {
     /// Enqueues all of it.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` before recording has ended, `CL_INVALID_MEM_OBJECT` when a buffer is gone that a
-    /// launch has as an argument; as [`Queue::submit`].
+    /// `CL_INVALID_OPERATION` unless it is [`Phase::Executable`], `CL_INVALID_MEM_OBJECT` when a buffer is gone that
+    /// a launch has as an argument; as [`Queue::submit`].
     pub fn enqueue(
         self: &Arc<Self>,
         queue: &Arc<Queue>,
@@ -253,6 +271,7 @@ impl CommandBuffer {
             let State::Executable(executable) = &mut *state else {
                 return fail(CL_INVALID_OPERATION);
             };
+            require(executable.has_arguments, CL_INVALID_OPERATION)?;
             if executable.count == 0 {
                 drop(state);
                 let command = CL_COMMAND_COMMAND_BUFFER_KHR;
@@ -304,6 +323,7 @@ impl Recording {
             memory: std::mem::take(memory).into(),
             needs,
             _kernels: std::mem::take(kernels),
+            has_arguments: launches.iter().all(Slot::has_arguments),
             launches: std::mem::take(launches),
             current: None,
         }

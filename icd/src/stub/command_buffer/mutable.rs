@@ -86,6 +86,10 @@ impl Slot {
         &self.needs
     }
 
+    pub(super) fn has_arguments(&self) -> bool {
+        self.dispatch.has_arguments()
+    }
+
     pub(super) fn launch(&self) -> (u32, Arc<Dispatch>) {
         (self.place, self.dispatch.clone())
     }
@@ -155,6 +159,9 @@ impl CommandBuffer {
             slot.dispatch = Arc::new(dispatch);
             slot.needs = needs;
             executable.current = None;
+        }
+        if !executable.has_arguments {
+            executable.has_arguments = executable.launches.iter().all(Slot::has_arguments);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{KernelArg, kernel_arg};
-use cl_headers::types::{CL_INVALID_KERNEL_ARGS, CL_INVALID_MEM_OBJECT};
+use cl_headers::types::CL_INVALID_MEM_OBJECT;
 use smallvec::SmallVec;
 
 use crate::error::{ClResult, Status};
@@ -75,6 +75,8 @@ pub(super) struct Args {
     slots: Vec<Slot>,
     reaches: Reaches,
     changes: u64,
+    // How many were never set.
+    unset: usize,
     memory: usize,
     // How many are device queues.
     queues: usize,
@@ -228,6 +230,7 @@ impl Args {
             slots: vec![Slot::default(); count],
             reaches: Reaches::default(),
             changes: 0,
+            unset: count,
             memory: 0,
             queues: 0,
             local: 0,
@@ -243,10 +246,13 @@ impl Args {
         self.memory += usize::from(value.buffer().is_some());
         self.queues += usize::from(matches!(value, ArgValue::Queue(_)));
         self.local += local_of(&value);
-        if let Some(old) = &slot.value {
-            self.memory -= usize::from(old.buffer().is_some());
-            self.queues -= usize::from(matches!(old, ArgValue::Queue(_)));
-            self.local -= local_of(old);
+        match &slot.value {
+            Some(old) => {
+                self.memory -= usize::from(old.buffer().is_some());
+                self.queues -= usize::from(matches!(old, ArgValue::Queue(_)));
+                self.local -= local_of(old);
+            }
+            None => self.unset -= 1,
         }
         self.changes += 1;
         *slot = Slot {
@@ -301,19 +307,21 @@ impl Args {
             .collect()
     }
 
-    /// The buffers that a launch uses: in the order of the arguments, and behind them those that are reached by
-    /// pointers in memory and are still there.
+    /// Whether each was set.
+    pub(super) fn are_set(&self) -> bool {
+        self.unset == 0
+    }
+
+    /// The buffers that a launch uses: in the order of the arguments that are set, and behind them those that are
+    /// reached by pointers in memory and are still there.
     ///
     /// # Errors
-    /// `CL_INVALID_KERNEL_ARGS` when an argument was never set, `CL_INVALID_MEM_OBJECT` when a buffer is
-    /// gone.
+    /// `CL_INVALID_MEM_OBJECT` when a buffer is gone.
     pub(super) fn buffers(&self) -> ClResult<Hold> {
         let mut buffers = Hold::with_capacity(self.memory + self.reaches.memory.len());
-        for slot in &self.slots {
-            let value = slot.value.as_ref().ok_or(Status(CL_INVALID_KERNEL_ARGS))?;
-            if let Some(buffer) = value.buffer() {
-                buffers.push(buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?);
-            }
+        let set = self.slots.iter().filter_map(|slot| slot.value.as_ref());
+        for buffer in set.filter_map(ArgValue::buffer) {
+            buffers.push(buffer.upgrade().ok_or(Status(CL_INVALID_MEM_OBJECT))?);
         }
         buffers.extend(self.reaches.memory.iter().filter_map(Weak::upgrade));
         Ok(buffers)
@@ -410,13 +418,16 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_must_have_been_set() {
+    fn an_argument_that_was_never_set_is_missed_and_not_told() {
         let mut args = Args::new(2);
         args.set(0, plain(1));
-        assert_eq!(args.buffers().unwrap_err().0, CL_INVALID_KERNEL_ARGS);
+        assert!(!args.are_set());
+        assert_eq!(news(&args, &Known::nothing(2)), [0]);
+        let known = Known::of(&args);
         args.set(1, ArgValue::Memory(None));
-        assert!(args.buffers().unwrap().is_empty());
+        assert!(args.are_set() && args.buffers().unwrap().is_empty());
         assert_eq!(news(&args, &Known::nothing(2)), [0, 1]);
+        assert_eq!(news(&args, &known), [1]);
     }
 
     #[test]

@@ -53,6 +53,12 @@ impl Dispatch {
         &self.range
     }
 
+    /// Whether each of its arguments was set.
+    #[must_use]
+    pub fn has_arguments(&self) -> bool {
+        self.args.are_set()
+    }
+
     /// Changes its sizes.
     pub fn set_range(&mut self, range: Range) {
         self.range = range;
@@ -82,7 +88,7 @@ impl Dispatch {
         range.is_ok_and(|range| range.is_uniform())
     }
 
-    /// All that a launch would need now, checked as an enqueue checks it.
+    /// All that a launch would need now, checked as an enqueue checks it but for arguments that are not set.
     ///
     /// # Errors
     /// As `clEnqueueNDRangeKernel` for arguments and sizes.

@@ -58,17 +58,18 @@ pub struct Commit<'a> {
 
 impl Kernel {
     /// Begins a launch: takes the arguments as they are and keeps them so until the launch is sent,
-    /// captured or given up.
+    /// captured or given up. Some may be unset where `deferred` says that later changes set them.
     ///
     /// # Errors
     /// `CL_INVALID_PROGRAM_EXECUTABLE` when it was not built for the device; `CL_INVALID_KERNEL_ARGS`,
     /// `CL_INVALID_MEM_OBJECT`.
-    pub fn launch<'a>(self: &'a Arc<Self>, device: &'a Device) -> ClResult<Launch<'a>> {
+    pub fn launch(self: &Arc<Self>, device: &Device, deferred: bool) -> ClResult<Launch<'_>> {
         let mut all = self.limits.iter();
         let (device, limits) = all
             .find(|(known, _)| std::ptr::eq(&**known, device))
             .ok_or(Status(CL_INVALID_PROGRAM_EXECUTABLE))?;
         let state = self.state.lock();
+        require(deferred || state.args.are_set(), CL_INVALID_KERNEL_ARGS)?;
         let buffers = state.args.buffers()?;
         Ok(Launch {
             kernel: self,
