@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_devmgr::inventory::{DeviceId, NodeId, OfferedDevice, Shares};
+use causeway_devmgr::inventory::{DeviceId, NodeId, OfferedDevice, Shares, limits};
 use causeway_devmgr::lease::{
     Action, Calendar, Event, GrantWord, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Span,
     Step, Time, Wall,
@@ -127,7 +127,72 @@ fn release(of: u32) -> Event {
     }
 }
 
+/// What a node account may bring at most, in one hello and in all.
+fn largest(nodes: u32, devices: u32, kinds: u32, what: &str) {
+    let start = Calendar {
+        time: Time(0),
+        wall: Wall(1_700_000_000_000),
+    };
+    let mut bench = Bench {
+        manager: Manager::load(Rows::default(), start),
+        now: Time(0),
+        times: Vec::new(),
+    };
+    for node in 0..nodes {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&node.to_be_bytes());
+        let own = |at: u32| {
+            let mut device = device(node, at);
+            let kind = node * kinds + at % kinds;
+            let name = format!("device {kind}").into_bytes();
+            device.answers.push(InfoAnswer {
+                name: 0x102B,
+                value: name.into(),
+                status: 0,
+            });
+            device
+        };
+        let devices: Vec<_> = (0..devices).map(own).collect();
+        limits::check_node(&devices).expect("within the limits");
+        let node = NodeId(id);
+        let step = bench.event(Event::NodeJoined(Joined {
+            stopping: false,
+            node,
+            account: None,
+            name: format!("node{id:?}"),
+            addresses: Vec::new(),
+            devices,
+            running: Vec::new(),
+        }));
+        bench.carry_out(step);
+        // Half of them are lost, which is counted node by node.
+        if id[3] % 2 == 1 {
+            let step = bench.event(Event::NodeLost { node });
+            bench.carry_out(step);
+        }
+    }
+    bench.report(&format!("{what}: a node joins"));
+    const REFUSED: [&str; 4] = [
+        "1, TYPE=CPU",
+        "65536",
+        "60000, EXTENSIONS contains cl_khr_fp64; 1, TYPE=CPU; same-node",
+        "1, TYPE=CPU; 1, UUID_KHR=00000000000000000000000000000000",
+    ];
+    for line in REFUSED {
+        for of in 0..20 {
+            let step = bench.event(request(of, line, false));
+            bench.carry_out(step);
+        }
+        bench.report(&format!(
+            "{what}: {}",
+            line.split(',').next_back().unwrap_or(line)
+        ));
+    }
+}
+
 fn main() {
+    largest(1, 1024, 64, "largest hello");
+    largest(4096, 16, 1, "largest account");
     let start = Calendar {
         time: Time(0),
         wall: Wall(1_700_000_000_000),

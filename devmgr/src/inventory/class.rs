@@ -187,14 +187,8 @@ pub(crate) fn kinds(devices: &[OfferedDevice]) -> usize {
 
 /// The answers that all devices of its class give, in the order of their names; of several of a name the first.
 fn common(device: &OfferedDevice) -> Vec<InfoAnswer> {
-    let is_common =
-        |of: &&InfoAnswer| of.status == 0 && row(of).is_some_and(|of| !of.identity);
-    let mut answers: Vec<_> = device
-        .answers
-        .iter()
-        .filter(is_common)
-        .cloned()
-        .collect();
+    let is_common = |of: &&InfoAnswer| of.status == 0 && row(of).is_some_and(|of| !of.identity);
+    let mut answers: Vec<_> = device.answers.iter().filter(is_common).cloned().collect();
     answers.sort_by_key(|of| of.name);
     answers.dedup_by_key(|of| of.name);
     answers

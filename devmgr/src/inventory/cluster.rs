@@ -276,10 +276,7 @@ impl Cluster {
 
     fn suits(&self, kind: &KindPattern, device: &Device) -> bool {
         kind.accepts(self.classes.memory(device.class), device.class)
-            && kind
-                .identity
-                .iter()
-                .all(|of| of.matches(&device.identity))
+            && kind.identity.iter().all(|of| of.matches(&device.identity))
     }
 
     /// Devices and different kinds that nodes would have together with these of one more node.

@@ -3,8 +3,8 @@
 //! Every request looks at all kinds of devices, so a node must not bring as many as it likes. Invariant: within these
 //! limits a request costs the manager milliseconds.
 
-use causeway_proto::request::property::{self, Kind};
 use causeway_proto::request::MAX_TEXT;
+use causeway_proto::request::property::{self, Kind};
 
 use super::class::kinds;
 use super::offer::OfferedDevice;
@@ -170,10 +170,7 @@ mod tests {
         assert_eq!(check_node(&units(96)), Ok(()));
         assert_eq!(check_node(&units(97)), Err(TooMuch::Units(4097)));
         let long = device(0, 0, Shares::Whole, DEVICE_BYTES);
-        assert_eq!(
-            check_node(&[long]),
-            Err(TooMuch::Bytes(DEVICE_BYTES + 1))
-        );
+        assert_eq!(check_node(&[long]), Err(TooMuch::Bytes(DEVICE_BYTES + 1)));
         assert!(check_leases(NODE_UNITS).is_ok() && check_leases(NODE_UNITS + 1).is_err());
     }
 }

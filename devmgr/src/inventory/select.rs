@@ -304,11 +304,7 @@ struct AlikeNodes {
 }
 
 /// Nodes by the accepted classes that they have.
-fn kinds_of_nodes(
-    supply: &Supply,
-    pattern: &Pattern,
-    assignment: Assignment,
-) -> Vec<AlikeNodes> {
+fn kinds_of_nodes(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec<AlikeNodes> {
     let mut order: BTreeMap<NodeSlot, (u32, Vec<(u64, ClassId)>)> = BTreeMap::new();
     for group in groups(pattern, |class| supply.devices(class)) {
         for (devices, node) in supply.nodes_of(group.name) {

@@ -149,7 +149,9 @@ impl Manager {
         let lost = self
             .of_account(account)
             .filter(|(_, node)| node.is_dispensable());
-        let since = lost.filter(|(id, _)| **id != but).filter_map(|(id, node)| Some((node.absent?, *id)));
+        let since = lost
+            .filter(|(id, _)| **id != but)
+            .filter_map(|(id, node)| Some((node.absent?, *id)));
         since.min().map(|(_, id)| id)
     }
 
