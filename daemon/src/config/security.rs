@@ -4,8 +4,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use causeway_security::{BadFile, ClientCertificates, OwnCertificate, ServerTls, TokenList};
+use causeway_security::{
+    BadFile, ClientCertificates, OwnCertificate, ServerTls, TokenList, TokenListState,
+};
 
 use super::file::ConfigFile;
 use super::flags::Flags;
@@ -71,6 +74,35 @@ impl Security {
                 None => None,
             },
         })
+    }
+
+    /// Whether the list of tokens cannot be read now, so that nobody is let in by a token.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        let Some(tokens) = &self.tokens else {
+            return false;
+        };
+        let state = tokens.state(SystemTime::now());
+        self.tell_of_tokens();
+        matches!(state, TokenListState::Unreadable(_))
+    }
+
+    /// Logs how the list of tokens can be read, once and at each change.
+    pub fn tell_of_tokens(&self) {
+        match self.tokens.as_ref().and_then(|tokens| tokens.news()) {
+            None => {}
+            Some(TokenListState::Good) => {
+                tracing::info!("the list of tokens is used as a whole again")
+            }
+            Some(TokenListState::Wrong(lines)) => tracing::warn!(
+                ?lines,
+                "lines of the list of tokens let nobody in; write SHA256 USER [UNTIL]"
+            ),
+            Some(TokenListState::Unreadable(error)) => tracing::warn!(
+                error,
+                "the list of tokens cannot be used: nobody is let in by a token until it can"
+            ),
+        }
     }
 
     /// Whether clients have to show who they are.

@@ -55,7 +55,9 @@ impl Judge for Door {
 /// `UNAUTHENTICATED`, and why, or `RESOURCE_EXHAUSTED`; the log has where the call came from.
 fn judged(security: &Security, headers: &HeaderMap, peer: Option<&Peer>) -> Result<User, Status> {
     let certified = peer.and_then(|peer| peer.certified.clone());
-    let user = user(security, certified, headers, SystemTime::now()).map_err(|error| {
+    let user = user(security, certified, headers, SystemTime::now());
+    security.tell_of_tokens();
+    let user = user.map_err(|error| {
         let address = peer.map(|peer| peer.address);
         tracing::info!(peer = ?address, %error, "a call was refused");
         Status::unauthenticated(error.to_string())

@@ -40,6 +40,10 @@ impl Supervisor {
             Some("the node is shutting down")
         } else if is_draining {
             Some("the device manager gives this node to nobody new: it is being drained")
+        } else if self.settings.security.is_locked() {
+            Some(
+                "the node cannot read its list of tokens, so it lets nobody in by a token; its log says why",
+            )
         } else if self.devices() == 0 {
             Some("the node has no OpenCL device that could be served")
         } else {
@@ -53,7 +57,7 @@ impl Supervisor {
         problem
     }
 
-    fn devices(&self) -> usize {
+    pub(super) fn devices(&self) -> usize {
         let known = self.inventory.latest();
         known
             .inventory

@@ -165,7 +165,7 @@ impl Drop for Daemon {
 }
 
 /// Where the daemon and the fake driver are, built as this test was.
-fn programs() -> PathBuf {
+pub(crate) fn programs() -> PathBuf {
     build(&["causewayd", "fake-driver"])
 }
 

@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use causeway_security::check_settings;
+
 use super::leasing::Variables;
 use super::security::FILES;
 use super::{Compression, Problem, ServerSettings, Settings, TlsSettings, file, list};
@@ -221,6 +223,7 @@ impl Environment {
         if suspicious && metadata.mode() & 0o022 != 0 {
             return Err(Unread::Not("not used: others can write it".to_owned()));
         }
+        check_settings(path).map_err(|bad| Unread::Not(bad.problem().to_owned()))?;
         if metadata.len() > MOST_BYTES {
             return Err(Unread::Not(format!(
                 "not used: larger than {MOST_BYTES} bytes"

@@ -1,6 +1,6 @@
-//! Certificates, keys and tokens from files.
+//! Certificates, keys and tokens from files, and who else can get at a file.
 //!
-//! Invariant: a file with a secret that others can read, or that others can change, is refused before its
+//! Invariant: a file with a secret that others can read, or that others can change or replace, is refused before its
 //! contents are used; no error text has any of the contents in it.
 
 use std::fs::{self, File};
@@ -19,6 +19,10 @@ use crate::secret::Secret;
 const MOST_BYTES: u64 = 1 << 20;
 /// Others may do nothing, the group may read: services share keys so.
 const FORBIDDEN: u32 = 0o037;
+/// Everybody may write.
+const BY_EVERYBODY: u32 = 0o002;
+/// Of a folder: only a file's owner may remove it.
+const STICKY: u32 = 0o1000;
 
 /// A file is not used.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +39,95 @@ impl BadFile {
             problem: problem.to_string(),
         }
     }
+
+    /// What is wrong, without the file's name.
+    #[must_use]
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
+/// Whether settings may come from a file: not where every local user can change or replace it. What is no regular file
+/// (`/dev/null`) or not there is not judged.
+///
+/// # Errors
+/// [`BadFile`].
+pub fn check_settings(path: &Path) -> Result<(), BadFile> {
+    let Some(metadata) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
+        return Ok(());
+    };
+    if metadata.mode() & BY_EVERYBODY != 0 {
+        let mode = metadata.mode() & 0o777;
+        let problem = format!("not used: everybody can write it (mode {mode:o}); chmod o-w it");
+        return Err(BadFile::new(path, problem));
+    }
+    check_folders(path)
+}
+
+/// Whether a file that is ours alone may be used, or made if it is not there: nobody but its owner and group reads it, nobody
+/// but its owner changes or replaces it.
+///
+/// # Errors
+/// [`BadFile`].
+pub fn check_own(path: &Path) -> Result<(), BadFile> {
+    if let Ok(metadata) = fs::metadata(path) {
+        check_secret(path, &metadata)?;
+    }
+    check_folders(path)
+}
+
+fn check_secret(path: &Path, metadata: &fs::Metadata) -> Result<(), BadFile> {
+    if metadata.mode() & FORBIDDEN != 0 {
+        let mode = metadata.mode() & 0o777;
+        return Err(BadFile::new(
+            path,
+            format!("not used: others can get at it (mode {mode:o}); chmod 600 it"),
+        ));
+    }
+    Ok(())
+}
+
+/// The folder that a path names a file in, and the one that the file is in.
+fn check_folders(path: &Path) -> Result<(), BadFile> {
+    check_folder(path)?;
+    match path.canonicalize() {
+        Ok(whole) if whole != path => check_folder(&whole),
+        _ => Ok(()),
+    }
+}
+
+fn check_folder(path: &Path) -> Result<(), BadFile> {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let folder = folder.unwrap_or(Path::new("."));
+    // Whoever opens the file says what is wrong with a folder that cannot be looked at.
+    let Ok(of_folder) = fs::metadata(folder) else {
+        return Ok(());
+    };
+    if of_folder.mode() & BY_EVERYBODY == 0 {
+        return Ok(());
+    }
+    if of_folder.mode() & STICKY == 0 {
+        let mode = of_folder.mode() & 0o7777;
+        let problem = format!(
+            "not used: everybody can replace it, because everybody can write the folder {} (mode {mode:o}); chmod o-w {0}",
+            folder.display()
+        );
+        return Err(BadFile::new(path, problem));
+    }
+    // In a folder such as /tmp a stranger may have put it there before us.
+    let ours = [0, rustix::process::geteuid().as_raw(), of_folder.uid()];
+    match fs::symlink_metadata(path) {
+        Ok(of_file) if !ours.contains(&of_file.uid()) => {
+            let problem = format!(
+                "not used: it belongs to another user (uid {}), and everybody can put files into {}; move it into a folder of its \
+                 owner",
+                of_file.uid(),
+                folder.display()
+            );
+            Err(BadFile::new(path, problem))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads a file whose contents are secret: a token, a key.
@@ -43,13 +136,8 @@ impl BadFile {
 /// [`BadFile`], also when others than its owner and group could read or anybody else change it.
 pub fn read_secret(path: &Path) -> Result<Secret, BadFile> {
     let (file, metadata) = open(path)?;
-    if metadata.mode() & FORBIDDEN != 0 {
-        let mode = metadata.mode() & 0o777;
-        return Err(BadFile::new(
-            path,
-            format!("not used: others can get at it (mode {mode:o}); chmod 600 it"),
-        ));
-    }
+    check_secret(path, &metadata)?;
+    check_folders(path)?;
     read(path, file).map(|bytes| Secret::new(bytes.to_vec()))
 }
 
@@ -57,8 +145,11 @@ pub fn read_secret(path: &Path) -> Result<Secret, BadFile> {
 pub(crate) fn read_public(path: &Path) -> Result<Vec<u8>, BadFile> {
     let (file, metadata) = open(path)?;
     if metadata.mode() & 0o022 != 0 {
-        return Err(BadFile::new(path, "not used: others can write it"));
+        let mode = metadata.mode() & 0o777;
+        let problem = format!("not used: others can write it (mode {mode:o}); chmod go-w it");
+        return Err(BadFile::new(path, problem));
     }
+    check_folders(path)?;
     read(path, file).map(|bytes| bytes.to_vec())
 }
 
@@ -140,6 +231,46 @@ mod tests {
             assert!(!format!("{read:?}").contains("hunter2"));
             assert_eq!(read_public(&path).is_ok(), mode & 0o022 == 0, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_file_that_everybody_can_change_or_replace_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let path = folder.path().join("file");
+        let link = tempfile::tempdir().unwrap().keep().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for (of_folder, mode, settings, own) in [
+            (0o755, 0o600, true, true),
+            (0o755, 0o664, true, false),
+            (0o775, 0o640, true, true),
+            (0o755, 0o644, true, false),
+            (0o755, 0o666, false, false),
+            (0o755, 0o602, false, false),
+            (0o777, 0o600, false, false),
+            (0o1777, 0o600, true, true),
+        ] {
+            fs::write(&path, "").unwrap();
+            set(&path, mode);
+            set(folder.path(), of_folder);
+            for path in [&path, &link] {
+                let case = format!("{of_folder:o} {mode:o} {}", path.display());
+                assert_eq!(check_settings(path).is_ok(), settings, "{case}");
+                assert_eq!(check_own(path).is_ok(), own, "{case}");
+                if of_folder == 0o777 {
+                    assert!(read_secret(path).is_err() && read_public(path).is_err());
+                    let text = check_own(path).unwrap_err().to_string();
+                    assert!(text.contains("chmod o-w"), "{text}");
+                }
+            }
+        }
+        set(folder.path(), 0o777);
+        assert!(check_own(&folder.path().join("to be made")).is_err());
+        assert!(check_settings(Path::new("/dev/null")).is_ok());
+        assert!(check_settings(Path::new("/nowhere/at/all")).is_ok());
+        fs::remove_dir_all(link.parent().unwrap()).unwrap();
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use asynchronous::{SecureStream, secure};
 pub use authority::{Authority, Issued, NotCertified};
 pub use claim::{BadKey, LeaseKey, LeaseVerifier, NotALease, VerifiedLease};
 pub use client::{ClientTls, pinned};
-pub use files::{BadFile, read_secret};
+pub use files::{BadFile, check_own, check_settings, read_secret};
 pub use fingerprint::Fingerprint;
 pub use handshake::{BadCertificate, NotSecured, complete};
 pub use line::Line;
@@ -51,7 +51,7 @@ pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::{SessionCertificate, SessionTls};
 pub use stream::TlsStream;
 pub use token::{BadToken, Token, TokenHash};
-pub use token_list::{NotAuthenticated, TokenList};
+pub use token_list::{NotAuthenticated, State as TokenListState, TokenList};
 
 /// A connection before its handshake.
 pub type Handshake = rustls::Connection;

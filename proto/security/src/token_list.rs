@@ -30,6 +30,11 @@ pub enum NotAuthenticated {
     /// Its day is over.
     #[error("the token has expired")]
     Expired,
+    /// The list cannot be read.
+    #[error(
+        "the node cannot read its list of tokens, and lets nobody in by a token until it can; its log and /healthz say why"
+    )]
+    Unreadable,
 }
 
 /// See the module.
@@ -43,6 +48,21 @@ pub struct TokenList {
 struct Read {
     stamp: Option<Stamp>,
     tokens: Vec<Listed>,
+    state: State,
+    /// The state that [`TokenList::news`] has given last.
+    reported: State,
+}
+
+/// How a list could be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// As a whole.
+    #[default]
+    Good,
+    /// But for these lines, counted from 1, which let nobody in.
+    Wrong(Vec<usize>),
+    /// Not at all: nobody is let in by a token. Why.
+    Unreadable(String),
 }
 
 /// Another file, or the same with other contents, has another.
@@ -73,8 +93,27 @@ impl TokenList {
             read: Mutex::new(Read {
                 stamp: None,
                 tokens,
+                state: State::Good,
+                reported: State::Good,
             }),
         })
+    }
+
+    /// How the file can be read now.
+    pub fn state(&self, now: SystemTime) -> State {
+        let mut read = self.read.lock();
+        read.renew(&self.path, now);
+        read.state.clone()
+    }
+
+    /// How the file could be read last, if that is not what this has given before.
+    pub fn news(&self) -> Option<State> {
+        let mut read = self.read.lock();
+        if read.state == read.reported {
+            return None;
+        }
+        read.reported = read.state.clone();
+        Some(read.state.clone())
     }
 
     /// The user of a token, as the file is now.
@@ -86,7 +125,10 @@ impl TokenList {
         read.renew(&self.path, now);
         let hash = token.hash();
         let found = read.tokens.iter().find(|listed| listed.hash.matches(&hash));
-        let found = found.ok_or(NotAuthenticated::Unknown)?;
+        let found = found.ok_or(match read.state {
+            State::Unreadable(_) => NotAuthenticated::Unreadable,
+            _ => NotAuthenticated::Unknown,
+        })?;
         let now = now
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(u64::MAX, |since| since.as_secs());
@@ -107,7 +149,17 @@ impl Read {
         let text = text(path);
         // What could not be read, for want of descriptors say, is tried again with the next call.
         self.stamp = stamp.filter(|_| text.is_ok());
-        self.tokens = text.map_or_else(|_| Vec::new(), |text| parse(&text).0);
+        (self.tokens, self.state) = match text {
+            Ok(text) => {
+                let (tokens, wrong) = parse(&text);
+                let state = match wrong.is_empty() {
+                    true => State::Good,
+                    false => State::Wrong(wrong),
+                };
+                (tokens, state)
+            }
+            Err(error) => (Vec::new(), State::Unreadable(error.to_string())),
+        };
     }
 }
 
@@ -214,6 +266,8 @@ mod tests {
         let mut read = Read {
             stamp: None,
             tokens: Vec::new(),
+            state: State::Good,
+            reported: State::Good,
         };
         // A folder can be looked at, and not be read.
         read.renew(folder.path(), SystemTime::now() + 60 * TICK);
@@ -223,6 +277,39 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         read.renew(&file, SystemTime::now() + 60 * TICK);
         assert!(read.stamp.is_some() && read.tokens.len() == 1);
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_file_is_told_once_and_at_each_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        let ann = Token::generate();
+        let good = format!("{} ann\n", ann.hash());
+        fs::write(&path, &good).unwrap();
+        let list = TokenList::load(&path).unwrap();
+        let ask = || list.user(&ann, SystemTime::now());
+        assert!(ask().is_ok() && list.news().is_none());
+        let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o666);
+        for round in 0..3 {
+            assert_eq!(ask(), Err(NotAuthenticated::Unreadable));
+            match list.news() {
+                Some(State::Unreadable(why)) if round == 0 => {
+                    assert!(why.contains("chmod") && why.contains("tokens"), "{why}");
+                }
+                news => assert!(news.is_none() && round > 0, "{news:?}"),
+            }
+        }
+        fs::remove_file(&path).unwrap();
+        let gone = list.state(SystemTime::now());
+        assert!(matches!(gone, State::Unreadable(_)), "{gone:?}");
+        assert_eq!(list.news(), Some(gone));
+        fs::write(&path, format!("{good}\nnonsense\n")).unwrap();
+        assert!(ask().is_ok());
+        assert_eq!(list.news(), Some(State::Wrong(vec![3])));
+        fs::write(&path, good).unwrap();
+        assert!(ask().is_ok());
+        assert_eq!(list.news(), Some(State::Good));
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub enum BadFile {
         /// Why.
         error: std::io::Error,
     },
+    /// Others can change it.
+    #[error(transparent)]
+    Exposed(#[from] causeway_security::BadFile),
     /// It says what no setting means.
     #[error("{}:{line}: {message}", path.display())]
     Wrong {
@@ -41,8 +44,9 @@ impl<Table: DeserializeOwned> ConfigFile<Table> {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`BadFile`] when it cannot be read, is no TOML, or has an unknown key.
+    /// [`BadFile`] when it cannot be read, everybody can change it, it is no TOML, or has an unknown key.
     pub fn read(path: &Path) -> Result<Self, BadFile> {
+        causeway_security::check_settings(path)?;
         let text = std::fs::read_to_string(path).map_err(|error| BadFile::Unreadable {
             path: path.to_owned(),
             error,

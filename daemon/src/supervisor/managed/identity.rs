@@ -47,6 +47,7 @@ fn path(folder: &Path) -> PathBuf {
 
 fn seed(folder: &Path) -> io::Result<([u8; SEED], File)> {
     std::fs::create_dir_all(folder)?;
+    causeway_security::check_own(&path(folder)).map_err(io::Error::other)?;
     let mut options = OpenOptions::new();
     options
         .read(true)

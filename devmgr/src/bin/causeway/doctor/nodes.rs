@@ -32,6 +32,11 @@ fn cure(problem: &str, address: &str) -> String {
         ("a lease is needed", LEASE),
         ("was not tried", FILES),
         (
+            "its list of tokens",
+            "on the node, mend the file that [auth] tokens names in daemon.toml (owner, mode, contents): the daemon's log says what \
+             is wrong",
+        ),
+        (
             "token",
             "a new line in the node's list of tokens ([auth] tokens in daemon.toml), or the token that is in it",
         ),
@@ -140,6 +145,10 @@ mod tests {
             (
                 "n:1 refused the session: the token has expired",
                 "[auth] tokens",
+            ),
+            (
+                "n:1 refused the session: the node cannot read its list of tokens, and lets nobody in",
+                "mend the file",
             ),
             (
                 "n:1 does not speak as a Causeway node should: TLS: received fatal alert: HandshakeFailure",
