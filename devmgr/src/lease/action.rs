@@ -188,9 +188,6 @@ pub enum Refusal {
         "too many of your requests are waiting already; one of them must be served or given up first"
     )]
     QueueFullOfOwn,
-    /// The id is another user's.
-    #[error("the request's id is in use")]
-    IdInUse,
 }
 
 /// Why a lease or a waiting request is over.

@@ -63,7 +63,7 @@ impl Manager {
             Refusal::QuotaOfMemory => Some(Exceeded::Memory),
             Refusal::QuotaOfTime => Some(Exceeded::Time),
             Refusal::Class => Some(Exceeded::Class),
-            Refusal::QueueFull | Refusal::QueueFullOfOwn | Refusal::IdInUse => None,
+            Refusal::QueueFull | Refusal::QueueFullOfOwn => None,
         };
         let quota = exceeded.and_then(|of| self.ledger.in_the_way(&demand.party, of));
         let detail = quota.map(Detail::Quota);

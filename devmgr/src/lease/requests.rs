@@ -20,8 +20,7 @@ impl Manager {
             if self.is_of(lease, &new.user) {
                 self.client_back(lease, standing);
             } else {
-                let (why, detail) = (Refusal::IdInUse, None);
-                self.tell(lease, Outcome::Refused(Refused { why, detail }));
+                self.tell(lease, Outcome::Unknown);
             }
             return;
         }
@@ -205,6 +204,12 @@ impl Manager {
             }
             None => {}
         }
+    }
+
+    /// Whether there is a request or lease of this id, and it is not this user's.
+    #[must_use]
+    pub fn is_anothers(&self, lease: LeaseId, user: &UserName) -> bool {
+        self.leases.contains_key(&lease) && !self.is_of(lease, user)
     }
 
     /// Whether a request or lease is this user's.

@@ -266,7 +266,6 @@ fn refusal_code(refusal: &Refusal) -> pb::RefusalCode {
         }
         Refusal::Class => pb::RefusalCode::Priority,
         Refusal::QueueFull | Refusal::QueueFullOfOwn => pb::RefusalCode::QueueFull,
-        Refusal::IdInUse => pb::RefusalCode::Malformed,
     }
 }
 

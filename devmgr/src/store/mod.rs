@@ -2,11 +2,13 @@
 //!
 //! - [`Store`]: the narrow seam, so that a replicated store can take its place.
 //! - [`RedbStore`]: one file of the embedded database redb. [`MemoryStore`]: for tests; can be told to fail.
+//! - `guard`: what redb's panics over a damaged file become.
 //! - `rows`: what is written for each [`Write`], the same for every store.
 //!
 //! What it is not: it decides nothing and knows no time. Invariant: when [`Store::apply`] has returned well,
 //! what it was given survives the loss of power; when it has not, none of it does.
 
+mod guard;
 mod memory;
 mod redb;
 mod rows;
@@ -70,6 +72,9 @@ pub enum StoreError {
     /// The system does not do what is asked: no room, no permission, a broken disk.
     #[error("the store cannot be read or written: {0}")]
     System(std::io::Error),
+    /// Others can read, change or replace it.
+    #[error("{}", .0.problem())]
+    Exposed(#[from] causeway_security::BadFile),
     /// Not a store, or damaged.
     #[error("the store is damaged: {0}")]
     Damaged(String),

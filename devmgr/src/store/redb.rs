@@ -6,12 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 
+use super::guard::guarded;
 use super::rows::{Reading, Row, Table, row_of, schema_row};
 use super::{Store, StoreError, Stored, Write};
 
@@ -31,6 +33,7 @@ impl RedbStore {
     /// # Errors
     /// [`StoreError`] when it cannot be used, another manager has it, or it is of another schema.
     pub fn open(path: &Path) -> Result<RedbStore, StoreError> {
+        causeway_security::check_own(path)?;
         let mut store = RedbStore {
             path: path.to_owned(),
             database: None,
@@ -61,16 +64,14 @@ impl RedbStore {
         for row in rows {
             by_table.entry(row.table).or_default().push(row);
         }
-        let written = write(self.database()?, by_table);
+        let written = guarded(|| Ok(write(self.database()?, by_table)?));
         if written.is_err() {
-            self.database = None;
+            self.close();
         }
-        Ok(written?)
+        written
     }
-}
 
-impl Store for RedbStore {
-    fn load(&mut self) -> Result<Stored, StoreError> {
+    fn read(&mut self) -> Result<Stored, StoreError> {
         let mut reading = Reading::default();
         let transaction = self.database()?.begin_read().map_err(redb::Error::from)?;
         for table in Table::ALL {
@@ -84,6 +85,32 @@ impl Store for RedbStore {
             }
         }
         reading.done()
+    }
+
+    /// To be opened anew with the next use.
+    fn close(&mut self) {
+        let database = self.database.take();
+        // What is wrong with it was said, or is said by the next who opens it.
+        let _ = guarded(|| {
+            drop(database);
+            Ok(())
+        });
+    }
+}
+
+impl Drop for RedbStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Store for RedbStore {
+    fn load(&mut self) -> Result<Stored, StoreError> {
+        let read = guarded(|| self.read());
+        if read.is_err() {
+            self.close();
+        }
+        read
     }
 
     fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
@@ -140,6 +167,15 @@ fn open(path: &Path) -> Result<Database, StoreError> {
 impl From<redb::Error> for StoreError {
     fn from(error: redb::Error) -> StoreError {
         match error {
+            // A page names others that lie behind the file's end.
+            redb::Error::Io(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData
+                ) =>
+            {
+                StoreError::Damaged(error.to_string())
+            }
             redb::Error::Io(error) => StoreError::System(error),
             redb::Error::DatabaseAlreadyOpen => StoreError::InUse,
             other => StoreError::Damaged(other.to_string()),

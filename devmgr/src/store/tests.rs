@@ -262,3 +262,96 @@ fn a_store_of_a_later_manager_is_refused() {
         "{error}"
     );
 }
+
+/// What every manager writes in time, and more than a page of it.
+fn a_real_store(path: &std::path::Path) {
+    let mut store = RedbStore::open(path).unwrap();
+    for round in 0..40_u32 {
+        let numbers = (0..50).map(|n| (round * 7 % 200 + n) as u8);
+        let writes: Vec<Write> = numbers
+            .map(|n| Write::Lease(Change::PutLease(lease(n))))
+            .collect();
+        store.apply(&writes).unwrap();
+    }
+    let key = Write::SigningKey(Secret::new(*b"key"));
+    store.apply(&[key]).unwrap();
+}
+
+#[test]
+fn a_store_with_flipped_bits_is_used_or_refused_and_never_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    a_real_store(&path);
+    let whole = std::fs::read(&path).unwrap();
+    let used: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] != 0).collect();
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = |below: usize| {
+        // Marsaglia's xorshift.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    };
+    let mut refused = 0;
+    for round in 0..300 {
+        let mut damaged = whole.clone();
+        for _ in 0..=next(8) {
+            // Zeros are mostly what nothing looks at.
+            let at = match next(4) {
+                0 => next(whole.len()),
+                1 => next(8192),
+                _ => used[next(used.len())],
+            };
+            damaged[at] ^= 1 << next(8);
+        }
+        std::fs::write(&path, &damaged).unwrap();
+        let tried = RedbStore::open(&path).and_then(|mut store| {
+            store.load()?;
+            store.apply(&[Write::Lease(Change::PutLease(lease(1)))])?;
+            store.apply(&[Write::Lease(Change::DeleteLease(lease(1).lease))])
+        });
+        match tried {
+            Ok(()) => {}
+            Err(StoreError::Damaged(_) | StoreError::Row { .. } | StoreError::Schema { .. }) => {
+                refused += 1;
+            }
+            Err(error) => panic!("round {round}: {error}"),
+        }
+    }
+    assert!(refused > 30, "{refused}");
+}
+
+#[test]
+fn a_store_that_others_can_get_at_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    drop(RedbStore::open(&path).unwrap());
+    let set = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (of_folder, of_store, is_used) in [
+        (0o755, 0o600, true),
+        (0o775, 0o640, true),
+        (0o755, 0o666, false),
+        (0o755, 0o644, false),
+        (0o777, 0o600, false),
+        (0o1777, 0o600, true),
+    ] {
+        set(folder.path(), of_folder);
+        set(&path, of_store);
+        match RedbStore::open(&path) {
+            Ok(_) => assert!(is_used, "{of_folder:o} {of_store:o}"),
+            Err(StoreError::Exposed(error)) => {
+                assert!(!is_used, "{of_folder:o} {of_store:o}");
+                let text = error.to_string();
+                assert!(text.contains("chmod") && text.contains("store"), "{text}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // Nor is one made where everybody could replace it.
+    set(folder.path(), 0o777);
+    let new = folder.path().join("new");
+    assert!(matches!(RedbStore::open(&new), Err(StoreError::Exposed(_))));
+    assert!(!new.exists());
+}

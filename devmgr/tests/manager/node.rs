@@ -128,6 +128,12 @@ impl FakeNode {
         assert!(seen.is_ok(), "the node did not see {what}");
     }
 
+    /// Why the manager does not let it join.
+    pub(crate) async fn refused(&self) -> Status {
+        self.see("a refusal", |state| state.refused.is_some()).await;
+        self.look(|state| state.refused.clone()).unwrap()
+    }
+
     pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
         at(&self.shared.state.lock())
     }

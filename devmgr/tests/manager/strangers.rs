@@ -1,10 +1,11 @@
 //! Who is not let in, and what others are not shown.
 
 use causeway_devmgr::identity::MOST_TOKENS;
+use causeway_devmgr::inventory::limits;
 use causeway_proto::manager::{
     CreateTokenRequest, DeleteUserRequest, Granted, ListNodesRequest, ListQueueRequest,
-    ListTokensRequest, ListUsersRequest, NodeShare, RefusalCode, RenewLease, RevokeTokenRequest,
-    User, considered, progress,
+    ListTokensRequest, ListUsersRequest, NodeShare, RefusalCode, RenewLease, RequestDevices,
+    RevokeTokenRequest, User, considered, progress,
 };
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -57,6 +58,59 @@ async fn anothers_lease_is_as_none_at_all() {
         Code::InvalidArgument
     );
     ann.renew(&granted.lease_id).await.unwrap();
+    // A request by that id is one by an id that there is not: it gets what is there, and waits as others do.
+    let by = |id: &[u8], wait| RequestDevices {
+        lease_id: id.to_vec().into(),
+        wait,
+        ..request("1")
+    };
+    let refused = bob.ask(by(&none, false)).await.unwrap().last().await;
+    let of_anothers = bob
+        .ask(by(&granted.lease_id, false))
+        .await
+        .unwrap()
+        .last()
+        .await;
+    assert_eq!(of_anothers, refused);
+    let mut waits = bob.ask(by(&granted.lease_id, true)).await.unwrap();
+    let first = waits.next().await;
+    assert!(
+        matches!(first, Some(progress::Step::Position(_))),
+        "{first:?}"
+    );
+    ann.release(&granted.lease_id).await.unwrap();
+    let own = match waits.last().await {
+        progress::Step::Granted(own) => own,
+        other => panic!("{other:?}"),
+    };
+    assert_ne!(own.lease_id, granted.lease_id);
+    bob.renew(&own.lease_id).await.unwrap();
+    assert_eq!(
+        ann.renew(&own.lease_id).await.unwrap_err().code(),
+        Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn a_request_by_anothers_id_that_is_given_up_leaves_the_queue() {
+    let manager = Manager::start();
+    let _node = FakeNode::start(manager.address, 1, 1);
+    let (mut ann, mut bob) = (manager.user("ann").await, manager.user("bob").await);
+    ann.see_nodes(1).await;
+    let granted = ann.granted(request("1")).await;
+    let by = RequestDevices {
+        lease_id: granted.lease_id.clone(),
+        ..waiting("1")
+    };
+    let mut waits = bob.ask(by).await.unwrap();
+    waits.next().await;
+    drop(waits);
+    // His next request passes the one that nobody listens to.
+    let mut next = bob.ask(waiting("1")).await.unwrap();
+    next.next().await;
+    ann.release(&granted.lease_id).await.unwrap();
+    let step = next.last().await;
+    assert!(matches!(step, progress::Step::Granted(_)), "{step:?}");
 }
 
 #[tokio::test]
@@ -323,4 +377,19 @@ async fn a_user_has_so_many_tokens_and_no_more() {
     let revoke = admin.who.request(RevokeTokenRequest { token_id: first });
     admin.admin.revoke_token(revoke).await.unwrap();
     another(&mut admin).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_brings_so_many_devices_and_no_more() {
+    let manager = Manager::start();
+    let most = u32::try_from(limits::NODE_DEVICES).unwrap();
+    let node = FakeNode::start(manager.address, 1, most + 1);
+    let status = node.refused().await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(
+        status.message().contains("1025 devices") && status.message().contains("1024"),
+        "{status}"
+    );
+    let _node = FakeNode::start(manager.address, 2, most);
+    manager.user("ann").await.see_nodes(1).await;
 }

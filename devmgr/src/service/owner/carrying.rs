@@ -27,11 +27,6 @@ impl Owner {
                         earlier.tell(News::Replaced);
                     }
                 }
-                Effect::TellOnce(watcher, outcome) => {
-                    if let Outcome::Refused(refused) = outcome {
-                        watcher.tell(News::Refused(refused));
-                    }
-                }
                 Effect::Answer(lease, answer, outcome) => {
                     // Who asked may have gone meanwhile.
                     drop(answer.send(Ok(self.answer(lease, outcome))));

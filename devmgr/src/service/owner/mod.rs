@@ -37,8 +37,7 @@ use crate::identity::{Caller, Directory, IdentityChange, User};
 use crate::inventory::NodeId;
 use crate::inventory::limits::TooMuch;
 use crate::lease::{
-    Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Refusal,
-    Refused, Step, Time,
+    Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Step, Time,
 };
 use crate::store::{Store, Write};
 use judging::Judging;
@@ -351,7 +350,7 @@ impl Owner {
         self.push(writes, Work { effects });
     }
 
-    fn request(&mut self, request: NewRequest, client: Client, watcher: Watcher) {
+    fn request(&mut self, mut request: NewRequest, client: Client, watcher: Watcher) {
         if let Some(problem) = self.writing.problem() {
             watcher.tell(News::NotWritten(Unwritten::NotDone(problem)));
             return;
@@ -361,33 +360,34 @@ impl Owner {
             return;
         }
         Counters::count(&self.counters.requests);
+        // Whoever asks by the id of another's is served as by an id that there is not.
+        if self.manager.is_anothers(request.lease, &request.user) {
+            request.lease = LeaseId(rand::random());
+        }
         let lease = request.lease;
         let mut step = self.step(Event::Request(request));
         let outcome = take_answer(&mut step, lease);
-        // Of another's request nothing is told, and its own stream stays the one that hears of it.
-        let is_anothers = matches!(
-            outcome,
-            Outcome::Unknown
-                | Outcome::Refused(Refused {
-                    why: Refusal::IdInUse,
-                    ..
-                })
-        );
-        let effects = if is_anothers {
-            vec![Effect::TellOnce(watcher, outcome)]
-        } else {
-            self.book.clients.insert(lease, client);
-            vec![
-                Effect::Listen { lease, watcher },
-                Effect::Act(Action::Tell { lease, outcome }),
-            ]
-        };
+        self.book.clients.insert(lease, client);
+        let effects = vec![
+            Effect::Listen { lease, watcher },
+            Effect::Act(Action::Tell { lease, outcome }),
+        ];
         self.do_later(step, effects);
     }
 
     /// Somebody listens no more to what becomes of his request; another may have come in his place.
     fn request_lost(&mut self, lease: LeaseId, id: WatcherId) {
-        if self.watchers.get(&lease).is_some_and(|of| of.id == id) {
+        let is_it = |of: &Watcher| of.id == id;
+        // A request by the id of another's has got an id of its own.
+        let lease = match self.watchers.get(&lease).is_some_and(is_it) {
+            true => Some(lease),
+            false => self
+                .watchers
+                .iter()
+                .find(|(_, of)| is_it(of))
+                .map(|(lease, _)| *lease),
+        };
+        if let Some(lease) = lease {
             self.watchers.remove(&lease);
             self.handle(Event::RequestLost { lease });
         }

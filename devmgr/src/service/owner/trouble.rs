@@ -83,10 +83,6 @@ impl Owner {
                 self.act(action);
                 None
             }
-            Effect::TellOnce(watcher, _) => {
-                watcher.tell(not_done);
-                None
-            }
             Effect::Answer(lease, answer, outcome) => {
                 let reply = self.answer_meanwhile(lease, outcome, problem);
                 // Who asked may have gone meanwhile.

@@ -19,8 +19,6 @@ pub(super) enum Effect {
     Act(Action),
     /// This stream hears of the request from now on.
     Listen { lease: LeaseId, watcher: Watcher },
-    /// This stream hears one thing, and no more.
-    TellOnce(Watcher, Outcome),
     /// An answer to a question.
     Answer(LeaseId, oneshot::Sender<Reply<Answer>>, Outcome),
     /// An order was carried out, or why it was not.
@@ -98,7 +96,7 @@ impl Effect {
             )
             | Effect::Listen { lease, .. }
             | Effect::Answer(lease, ..) => [Some(Lease(*lease)), None],
-            Effect::TellOnce(..) | Effect::Done(_) => [None, None],
+            Effect::Done(_) => [None, None],
         }
     }
 
