@@ -1,10 +1,21 @@
-//! A daemon on a free loopback port, for the time of one run.
+//! A daemon for the time of one run, on a Unix socket in a folder that only its user can enter.
+//!
+//! Its standard input is a pipe from this process. The kernel closes that however this process ends, and then the daemon ends.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// The socket's name in its folder.
+const SOCKET: &str = "socket";
+/// Bytes of a path that fit into a Unix socket's address.
+const LONGEST_SOCKET_PATH: usize = 107;
 
 /// How long a daemon may take until it says that it listens: it asks its drivers for their devices first, for which it
 /// gives them a minute.
@@ -25,6 +36,12 @@ pub enum StartError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// The socket has no place.
+    #[error("the folder of the daemon's socket cannot be made: {0}")]
+    Folder(std::io::Error),
+    /// The machine has nothing to serve.
+    #[error("this machine's own OpenCL has no device{0}")]
+    NoDevice(String),
     /// It ended, or said nothing within the limit.
     #[error("the daemon did not say where it listens: {0}")]
     Silent(String),
@@ -35,6 +52,8 @@ pub enum StartError {
 pub struct PrivateDaemon {
     child: Child,
     address: String,
+    /// Of the socket.
+    _folder: TempDir,
 }
 
 impl PrivateDaemon {
@@ -44,6 +63,8 @@ impl PrivateDaemon {
     /// # Errors
     /// [`StartError`].
     pub fn start(path: &Path) -> Result<PrivateDaemon, StartError> {
+        let folder = folder().map_err(StartError::Folder)?;
+        let socket = format!("unix:{}", folder.path().join(SOCKET).display());
         let mut command = Command::new(path);
         if std::env::var_os(BUILD_CACHE).is_none() {
             command.env(BUILD_CACHE, "0");
@@ -51,8 +72,8 @@ impl PrivateDaemon {
         let mut child = command
             // What is set for this machine as a node (certificate, manager) is not for its users' own.
             .args(["--config", "/dev/null"])
-            .args(["--listen", "127.0.0.1:0", "--log", "warn"])
-            .stdin(Stdio::null())
+            .args(["--private", "--listen", &socket, "--log", "warn"])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| StartError::Spawn {
@@ -60,7 +81,11 @@ impl PrivateDaemon {
                 error,
             })?;
         match first_address(&mut child) {
-            Ok(address) => Ok(PrivateDaemon { child, address }),
+            Ok(address) => Ok(PrivateDaemon {
+                child,
+                address,
+                _folder: folder,
+            }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -69,7 +94,7 @@ impl PrivateDaemon {
         }
     }
 
-    /// `host:port`.
+    /// As `CAUSEWAY_SERVERS` names it.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
@@ -84,6 +109,23 @@ impl Drop for PrivateDaemon {
     }
 }
 
+/// Where only this user gets: somewhere short, because the path of a socket must be.
+fn folder() -> std::io::Result<TempDir> {
+    let new = || {
+        let mut builder = tempfile::Builder::new();
+        builder
+            .prefix("causeway-node-")
+            .permissions(Permissions::from_mode(0o700));
+        builder
+    };
+    let usual = new().tempdir()?;
+    let length = usual.path().as_os_str().len() + 1 + SOCKET.len();
+    if length <= LONGEST_SOCKET_PATH {
+        return Ok(usual);
+    }
+    new().tempdir_in("/tmp")
+}
+
 // Reads stdout on a thread of its own, so that the wait is bounded; the thread goes on reading, so
 // that the daemon never meets a closed pipe.
 fn first_address(child: &mut Child) -> Result<String, StartError> {
@@ -93,15 +135,27 @@ fn first_address(child: &mut Child) -> Result<String, StartError> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if let Some(address) = line.strip_prefix("listening on ") {
-                let _ = sender.send(address.trim().to_owned());
+            let said = match line.split_once(' ') {
+                Some(("listening", rest)) => rest.strip_prefix("on ").map(|at| Ok(at.to_owned())),
+                Some(("no", rest)) => rest.strip_prefix("device ").map(|why| Err(why.to_owned())),
+                _ => None,
+            };
+            // Only the first is waited for.
+            if let Some(said) = said {
+                let _ = sender.send(said);
             }
         }
     });
-    lines.recv_timeout(START_LIMIT).map_err(|error| {
+    let said = lines.recv_timeout(START_LIMIT).map_err(|error| {
         StartError::Silent(match error {
             RecvTimeoutError::Timeout => format!("nothing within {} s", START_LIMIT.as_secs()),
             RecvTimeoutError::Disconnected => "it ended".to_owned(),
+        })
+    })?;
+    said.map_err(|why| {
+        StartError::NoDevice(match why.trim() {
+            "" => String::new(),
+            why => format!(" ({why})"),
         })
     })
 }

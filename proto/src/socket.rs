@@ -6,7 +6,7 @@
 use std::io;
 use std::net::TcpStream;
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 
 /// Paces nothing, is part of every kernel, and every process may choose it.
 const UNPACED: &str = "reno";
@@ -16,6 +16,9 @@ const UNPACED: &str = "reno";
 /// # Errors
 /// What the system says to `TCP_NODELAY`.
 pub fn set_options(socket: &TcpStream) -> io::Result<()> {
+    if is_unix(socket) {
+        return Ok(());
+    }
     socket.set_nodelay(true)?;
     // BBR, some systems' default, sends by a timer's clock. Between two processes of one machine there is
     // no queue that this would keep short, and it costs two thirds of the throughput.
@@ -25,9 +28,18 @@ pub fn set_options(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether it is a Unix socket: std has one type for a stream socket with time limits, which asks for no more than that.
+#[must_use]
+pub fn is_unix(socket: &TcpStream) -> bool {
+    sockopt::socket_domain(socket).is_ok_and(|domain| domain == AddressFamily::UNIX)
+}
+
 /// Whether both ends are on this machine.
 #[must_use]
 pub fn stays_inside(socket: &TcpStream) -> bool {
+    if is_unix(socket) {
+        return true;
+    }
     match (socket.local_addr(), socket.peer_addr()) {
         (Ok(local), Ok(peer)) => peer.ip().is_loopback() || local.ip() == peer.ip(),
         _ => false,

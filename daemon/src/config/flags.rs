@@ -8,7 +8,7 @@ use causeway_serving::logging::{self, Format};
 #[derive(Clone, Debug, Default, clap::Parser)]
 #[command(name = "causewayd", version, about)]
 pub struct Flags {
-    /// Listen on ADDR:PORT (may be given several times; port 0 takes a free one)
+    /// Listen on ADDR:PORT, or on a Unix socket by unix:/PATH (may be given several times; port 0 takes a free one)
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
@@ -119,6 +119,10 @@ pub struct Flags {
     /// Let sessions' processes reach all that their user may
     #[arg(long)]
     pub no_sandbox: bool,
+
+    /// Serve the program of whoever holds the other end of standard input, and end with them
+    #[arg(long, hide = true)]
+    pub private: bool,
 
     /// Serve one session over the socket on descriptor 0
     #[arg(long, hide = true)]

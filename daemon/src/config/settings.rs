@@ -1,6 +1,7 @@
 //! Validated settings.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_proto::DAEMON_PORT;
@@ -22,8 +23,12 @@ use super::sessions::{self, SessionSettings};
 /// Everything the daemon was told, checked.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen; not empty.
+    /// Where to listen: empty only where there are `sockets`.
     pub listen: Vec<SocketAddr>,
+    /// Unix sockets to listen on.
+    pub sockets: Vec<PathBuf>,
+    /// The daemon serves one program on its own machine, and ends when standard input does.
+    pub private: bool,
     /// Where other nodes may reach this one; empty: where it listens.
     pub advertise: Vec<Advertised>,
     /// Other interfaces than loopback may be served in the clear.
@@ -94,6 +99,10 @@ pub struct InventorySettings {
     pub probe_time_limit: Duration,
 }
 
+/// What a Unix socket's path stands behind.
+const UNIX: &str = "unix:";
+/// Bytes of a path that fit into a Unix socket's address.
+const LONGEST_SOCKET_PATH: usize = 107;
 /// Where `/metrics` is when no port is said.
 const METRICS_PORT: u16 = 9079;
 /// The daemon cannot start with what it was told.
@@ -162,8 +171,11 @@ impl Settings {
         let table = &file.table;
         let insecure = flags.insecure || table.insecure.unwrap_or(false);
         let sessions = sessions::sessions(flags, file)?;
+        let (listen, sockets) = listen(flags, file)?;
         let settings = Settings {
-            listen: listen(flags, file)?,
+            listen,
+            sockets,
+            private: flags.private,
             advertise: advertise(flags, file)?,
             insecure,
             security: Security::load(flags, file)?,
@@ -232,24 +244,36 @@ impl Settings {
     }
 }
 
-fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettings> {
+fn listen(
+    flags: &Flags,
+    file: &ConfigFile,
+) -> Result<(Vec<SocketAddr>, Vec<PathBuf>), BadSettings> {
+    let mut found = (Vec::new(), Vec::new());
+    let mut add = |text: &str| -> Result<(), BadAddress> {
+        match text.strip_prefix(UNIX) {
+            Some(path) if is_socket_path(path) => found.1.push(PathBuf::from(path)),
+            _ => found.0.push(parse_listen(text, DAEMON_PORT)?),
+        }
+        Ok(())
+    };
     if !flags.listen.is_empty() {
-        return Ok(flags
-            .listen
-            .iter()
-            .map(|text| parse_listen(text, DAEMON_PORT))
-            .collect::<Result<_, _>>()?);
+        flags.listen.iter().try_for_each(|text| add(text))?;
+        return Ok(found);
     }
-    match &file.table.listen {
-        Some(list) if !list.is_empty() => list
-            .iter()
-            .map(|text| {
-                parse_listen(text.get_ref(), DAEMON_PORT)
-                    .map_err(|error| file.wrong(text, &error).into())
-            })
-            .collect(),
-        _ => Ok(vec![SocketAddr::from(([127, 0, 0, 1], DAEMON_PORT))]),
+    for text in file.table.listen.iter().flatten() {
+        add(text.get_ref()).map_err(|error| file.wrong(text, &error))?;
     }
+    if found == (Vec::new(), Vec::new()) {
+        found
+            .0
+            .push(SocketAddr::from(([127, 0, 0, 1], DAEMON_PORT)));
+    }
+    Ok(found)
+}
+
+/// What a Unix socket can be bound to wherever the daemon was started.
+fn is_socket_path(path: &str) -> bool {
+    path.starts_with('/') && path.len() <= LONGEST_SOCKET_PATH
 }
 
 fn advertise(flags: &Flags, file: &ConfigFile) -> Result<Vec<Advertised>, BadSettings> {
@@ -328,6 +352,24 @@ mod tests {
         assert!(!settings.insecure && !settings.name.is_empty());
         assert_eq!(settings.sessions.spare_workers, 1);
         assert_eq!(settings.heartbeat.limit, Duration::from_secs(4));
+    }
+
+    #[test]
+    fn unix_sockets_are_listened_on_by_their_whole_path() {
+        let text = "listen = [\"unix:/run/causeway/node\", \"127.0.0.1:1\"]\n";
+        let settings = combine(&Flags::default(), text).unwrap();
+        assert_eq!(settings.sockets, [PathBuf::from("/run/causeway/node")]);
+        assert_eq!(settings.listen, ["127.0.0.1:1".parse().unwrap()]);
+        let only = combine(&Flags::default(), "listen = [\"unix:/x\"]\n").unwrap();
+        assert!(only.listen.is_empty());
+        for wrong in [
+            "unix:",
+            "unix:relative",
+            &format!("unix:/{}", "x".repeat(107)),
+        ] {
+            let error = combine(&Flags::default(), &format!("listen = [\"{wrong}\"]\n"));
+            assert!(error.unwrap_err().contains("unix:/PATH"), "{wrong}");
+        }
     }
 
     #[test]

@@ -71,6 +71,46 @@ pub(super) async fn accept(
     }
 }
 
+/// Accepts for ever what comes over a Unix socket of the settings, from this host.
+pub(super) async fn accept_socket(
+    supervisor: Arc<Supervisor>,
+    listener: UnixListener,
+    control: ControlConnections,
+) {
+    let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    loop {
+        match listener
+            .accept()
+            .await
+            .and_then(|(socket, _)| as_stream(socket))
+        {
+            Ok(socket) => {
+                let Some(permit) = supervisor.handshakes.admit(peer.ip()) else {
+                    supervisor.refused.count(TOO_MANY);
+                    tracing::debug!("too many local connections that say nothing");
+                    continue;
+                };
+                let (supervisor, control) = (Arc::clone(&supervisor), control.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = route(&supervisor, socket, peer, &control, permit).await {
+                        supervisor.refused.count(error.reason());
+                        tracing::debug!(%error, "a local connection was closed");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accept");
+                tokio::time::sleep(BREATHER).await;
+            }
+        }
+    }
+}
+
+/// The type that all connections have here, which asks for no more than a stream socket.
+fn as_stream(socket: UnixStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(OwnedFd::from(socket.into_std()?).into())
+}
+
 /// Accepts lanes through shared memory for ever. They come from this host, so they are admitted as its own.
 pub(super) async fn accept_local(supervisor: Arc<Supervisor>, listener: UnixListener) {
     let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -193,7 +233,10 @@ async fn route(
     let is_known = authentication::knows(&supervisor.settings, certified.as_deref());
     let standing = Arc::new(Standing::new(address, is_known, &supervisor.control)?);
     drop(handshake);
-    port.set_nodelay()?;
+    // Of a Unix socket everything leaves at once.
+    if address.port() != 0 {
+        port.set_nodelay()?;
+    }
     let peer = Peer {
         address,
         certified,

@@ -70,6 +70,8 @@ struct Shared {
     users: Users,
     sandbox: SandboxSettings,
     private_caches: bool,
+    /// The daemon serves one program of its own user's.
+    private: bool,
     /// Drivers work outside of the sandbox only, and the settings allow that.
     fallen_back: AtomicBool,
 }
@@ -99,7 +101,7 @@ impl Cells {
 
     /// As the settings say. Drivers' caches are private unless they say otherwise where workers have users of
     /// their own, which could not write to others' caches, or where `strangers` to each other are
-    /// served.
+    /// served. `private`: see [`Settings::private`](crate::config::Settings::private).
     ///
     /// # Errors
     /// [`NoCells`].
@@ -107,6 +109,7 @@ impl Cells {
         sandbox: SandboxSettings,
         user: &WorkerUser,
         strangers: bool,
+        private: bool,
     ) -> Result<Cells, NoCells> {
         let parent = sandbox.directory.clone().unwrap_or_else(std::env::temp_dir);
         let users = Users::of(user)?;
@@ -125,6 +128,7 @@ impl Cells {
             users,
             sandbox,
             private_caches,
+            private,
             fallen_back: AtomicBool::new(false),
         })))
     }
@@ -180,7 +184,9 @@ impl Cells {
                     .to_owned(),
             );
         }
-        if rustix::process::geteuid().is_root() && matches!(self.0.users, Users::Daemon) {
+        // A private daemon serves a program of the same user, and has no daemon.toml that could name another.
+        let is_roots = rustix::process::geteuid().is_root() && !self.0.private;
+        if is_roots && matches!(self.0.users, Users::Daemon) {
             remarks.push(
                 "sessions' processes are root's, without capabilities: give them a user of their own by \
                  [sessions] uid_range (or user) in daemon.toml"

@@ -1,8 +1,9 @@
 //! Listening sockets: our own or the service manager's, and one for lanes through shared memory.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use causeway_lane::Place;
 use causeway_serving::watched::Listener;
@@ -34,6 +35,47 @@ pub(super) fn listeners(
     Ok(listeners)
 }
 
+/// The Unix sockets that the settings name. Whoever may write a socket's file can use the node, which by the usual umask is the
+/// daemon's user.
+pub(super) fn sockets(settings: &Settings) -> Result<Vec<UnixListener>, CannotStart> {
+    let bind = |path: &PathBuf| {
+        bind_socket(path).map_err(|error| CannotStart::Listen {
+            address: format!("unix:{}", path.display()),
+            error,
+        })
+    };
+    settings.sockets.iter().map(bind).collect()
+}
+
+/// Leaves none of the sockets' files behind; of a private daemon nor the folder, which was made for it.
+pub(super) fn remove_sockets(settings: &Settings) {
+    for path in &settings.sockets {
+        // Somebody may have been quicker.
+        let _ = std::fs::remove_file(path);
+        if let (true, Some(folder)) = (settings.private, path.parent()) {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
+    use std::os::unix::net::{UnixListener as Listener, UnixStream};
+    let listener = match Listener::bind(path) {
+        // A daemon that was killed leaves its socket's file.
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            let nobody = UnixStream::connect(path).err().map(|error| error.kind());
+            if nobody != Some(ErrorKind::ConnectionRefused) {
+                return Err(error);
+            }
+            std::fs::remove_file(path)?;
+            Listener::bind(path)?
+        }
+        bound => bound?,
+    };
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
 /// Where those come who watch machines, if they are to.
 pub(super) fn watchers(settings: &Settings) -> Result<Option<Listener>, CannotStart> {
     let bind = |address: SocketAddr| {
@@ -63,9 +105,17 @@ pub(super) fn place(daemon: &Uuid) -> Option<(Place, UnixListener)> {
 }
 
 /// One line for each listener on standard output: who started us may read there which port was taken.
-pub(super) fn announce(addresses: &[SocketAddr], watched_at: Option<SocketAddr>) {
+pub(super) fn announce(
+    addresses: &[SocketAddr],
+    sockets: &[PathBuf],
+    watched_at: Option<SocketAddr>,
+) {
     let mut out = std::io::stdout().lock();
-    for address in addresses {
+    let addresses = addresses.iter().map(ToString::to_string);
+    let sockets = sockets
+        .iter()
+        .map(|path| format!("unix:{}", path.display()));
+    for address in addresses.chain(sockets) {
         tracing::info!(%address, "listening");
         // A closed standard output is no reason not to serve.
         let _ = writeln!(out, "listening on {address}");
@@ -74,6 +124,14 @@ pub(super) fn announce(addresses: &[SocketAddr], watched_at: Option<SocketAddr>)
         tracing::info!(%address, "metrics");
         let _ = writeln!(out, "metrics on {address}");
     }
+    let _ = out.flush();
+}
+
+/// Tells whoever has started a private daemon that there is nothing to serve, and why.
+pub(super) fn announce_nothing(problems: &[String]) {
+    let mut out = std::io::stdout().lock();
+    let why = problems.join("; ").replace('\n', " ");
+    let _ = writeln!(out, "no device {why}");
     let _ = out.flush();
 }
 

@@ -114,8 +114,9 @@ struct Supervisor {
 /// [`CannotStart`]; once it serves, nothing ends it but a signal.
 #[tokio::main(flavor = "current_thread")]
 pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStart> {
-    let stop = stop::Signals::new()?;
+    let stop = stop::Signals::new(settings.private)?;
     let listeners = listen::listeners(&settings, inherited)?;
+    let sockets = listen::sockets(&settings)?;
     let addresses = listeners
         .iter()
         .map(TcpListener::local_addr)
@@ -130,7 +131,12 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
     let strangers = settings.security.authenticates()
         || settings.manager.is_some()
         || !addresses.iter().all(causeway_serving::is_loopback);
-    let cells = Cells::open(settings.sandbox.clone(), &settings.worker_user, strangers)?;
+    let cells = Cells::open(
+        settings.sandbox.clone(),
+        &settings.worker_user,
+        strangers,
+        settings.private,
+    )?;
     let processes = Processes::new(settings.logging.clone(), cells);
     let (builds, teacher) = Builds::start(
         &settings.build_cache,
@@ -168,8 +174,9 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         health: watch::Sender::new(Some("the node's devices are being looked for")),
         settings,
     });
-    serve(&supervisor, listeners, local, watchers)?;
+    serve(&supervisor, listeners, sockets, local, watchers)?;
     stop.wait_and_drain(&supervisor).await;
+    listen::remove_sockets(&supervisor.settings);
     if let Some(teacher) = teacher {
         teacher.end().await;
     }
@@ -179,6 +186,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
 fn serve(
     supervisor: &Arc<Supervisor>,
     listeners: Vec<TcpListener>,
+    sockets: Vec<UnixListener>,
     local: Option<UnixListener>,
     watchers: Option<Listener>,
 ) -> Result<(), CannotStart> {
@@ -187,6 +195,13 @@ fn serve(
         tokio::spawn(accept::accept(
             Arc::clone(supervisor),
             listener,
+            control.clone(),
+        ));
+    }
+    for socket in sockets {
+        tokio::spawn(accept::accept_socket(
+            Arc::clone(supervisor),
+            socket,
             control.clone(),
         ));
     }
@@ -206,9 +221,16 @@ fn serve(
     tokio::spawn({
         let supervisor = Arc::clone(supervisor);
         async move {
-            drop(supervisor.current_inventory().await);
+            let known = supervisor.current_inventory().await;
+            if supervisor.settings.private && supervisor.devices() == 0 {
+                listen::announce_nothing(&known.inventory.problems);
+            }
             // Not before: a client waits a second for a node's devices, drivers may load for longer.
-            listen::announce(&supervisor.addresses, watched_at);
+            listen::announce(
+                &supervisor.addresses,
+                &supervisor.settings.sockets,
+                watched_at,
+            );
             causeway_serving::notify("READY=1");
             if let Some(managed) = &supervisor.managed {
                 tokio::spawn(managed.clone().watch());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use causeway_serving::notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::Supervisor;
 use super::workers::Workers;
@@ -19,13 +20,22 @@ const DIE_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// Of a private daemon: resolves when whoever has started it is gone.
+    orphaned: Option<oneshot::Receiver<()>>,
 }
 
+/// What [`Signals::next`] gives when whoever has started a private daemon is gone.
+const ORPHANED: &str = "end of standard input";
+
 impl Signals {
-    pub(super) fn new() -> std::io::Result<Signals> {
+    pub(super) fn new(private: bool) -> std::io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            orphaned: match private {
+                true => Some(end_of_input()?),
+                false => None,
+            },
         })
     }
 
@@ -44,6 +54,9 @@ impl Signals {
         let limit = supervisor.settings.sessions.drain_limit;
         let sessions = workers.counts().sessions;
         tracing::info!(signal = name, sessions, "shutting down");
+        if name == ORPHANED {
+            workers.kill_all();
+        }
         tokio::select! {
             () = workers.no_session() => {}
             () = tokio::time::sleep(limit) => {
@@ -80,6 +93,33 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            () = orphaned(&mut self.orphaned) => ORPHANED,
         }
     }
+}
+
+/// Once, if ever.
+async fn orphaned(end: &mut Option<oneshot::Receiver<()>>) {
+    match end {
+        Some(receiver) => {
+            // It fails only if the thread has, and then nobody watches any more either.
+            let _ = receiver.await;
+            *end = None;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Tells when everybody is gone who has the other end of standard input. The kernel closes that end with its process,
+/// however the process ends.
+fn end_of_input() -> std::io::Result<oneshot::Receiver<()>> {
+    let (tell, told) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("parent".to_owned())
+        .spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            // The daemon may be ending by itself.
+            let _ = tell.send(());
+        })?;
+    Ok(told)
 }

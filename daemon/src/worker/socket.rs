@@ -22,6 +22,10 @@ const PRIORITY: i32 = 6;
 /// # Errors
 /// What the system says.
 pub(super) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
+    // The kernel that both ends share tells at once that one is gone.
+    if is_local(socket)? {
+        return Ok(());
+    }
     let (fd, second) = (socket.as_fd(), Duration::from_secs(1));
     sockopt::set_tcp_keepidle(fd, second)?;
     sockopt::set_tcp_keepintvl(fd, second)?;
@@ -34,6 +38,9 @@ pub(super) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
 /// # Errors
 /// What the system says.
 pub(super) fn give_up_after(socket: &TcpStream, silence: Duration) -> io::Result<()> {
+    if is_local(socket)? {
+        return Ok(());
+    }
     let milliseconds = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(socket.as_fd(), milliseconds)?)
 }

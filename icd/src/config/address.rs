@@ -1,19 +1,27 @@
-//! `host:port` as people write it.
+//! `host:port`, or the path of a Unix socket, as people write it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::Ipv6Addr;
+use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use causeway_proto::DAEMON_PORT;
 
-/// A server's address: `name`, `name:port`, `192.0.2.1:7079`, `[::1]:7079`, `[::1]`, `::1`.
+/// What the path of a Unix socket stands behind.
+const UNIX: &str = "unix:";
+/// Bytes of a path that fit into a Unix socket's address.
+const LONGEST_PATH: usize = 107;
+
+/// A server's address: `name`, `name:port`, `192.0.2.1:7079`, `[::1]:7079`, `[::1]`, `::1`, `unix:/path`.
 ///
-/// Without a port it is [`DAEMON_PORT`]. Two are equal when they name the same host and port.
+/// Without a port it is [`DAEMON_PORT`]. Two are equal when they name the same host and port, or the same path.
 #[derive(Debug, Clone)]
 pub struct Address {
     host: String,
     port: u16,
+    path: Option<Arc<Path>>,
     shown: String,
 }
 
@@ -29,22 +37,31 @@ pub enum BadAddress {
     /// Not a port.
     #[error("\"{0}\" is no port (1 to 65535)")]
     Port(String),
+    /// A path that no Unix socket can have.
+    #[error("\"{0}\" is too long for a Unix socket; its path has at most {LONGEST_PATH} bytes")]
+    Path(String),
 }
 
 impl Address {
-    /// Name or literal, without brackets.
+    /// The Unix socket, if it is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Arc<Path>> {
+        self.path.as_ref()
+    }
+
+    /// Name or literal, without brackets; of a Unix socket `localhost`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port.
+    /// The port; of a Unix socket 0.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `host:port`, IPv6 in brackets.
+    /// `host:port`, IPv6 in brackets; `unix:/path`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.shown
@@ -58,6 +75,10 @@ impl Address {
         let text = text.trim();
         if text.is_empty() {
             return Err(BadAddress::Empty);
+        }
+        // "unix" alone, or before a port, is a host's name.
+        if let Some(path) = text.strip_prefix(UNIX).filter(|path| path.starts_with('/')) {
+            return Address::of_socket(path);
         }
         let new = |host: &str, own: Option<&str>| Address::new(host, own, port);
         if let Some(rest) = text.strip_prefix('[') {
@@ -93,7 +114,24 @@ impl Address {
         } else {
             return Err(BadAddress::Host(host.to_owned()));
         };
-        Ok(Address { host, port, shown })
+        Ok(Address {
+            host,
+            port,
+            path: None,
+            shown,
+        })
+    }
+
+    fn of_socket(path: &str) -> Result<Address, BadAddress> {
+        if path.len() > LONGEST_PATH {
+            return Err(BadAddress::Path(path.to_owned()));
+        }
+        Ok(Address {
+            host: "localhost".to_owned(),
+            port: 0,
+            path: Some(Path::new(path).into()),
+            shown: format!("{UNIX}{path}"),
+        })
     }
 }
 
@@ -107,7 +145,7 @@ impl FromStr for Address {
 
 impl PartialEq for Address {
     fn eq(&self, other: &Address) -> bool {
-        (&self.host, self.port) == (&other.host, other.port)
+        (&self.host, self.port, &self.path) == (&other.host, other.port, &other.path)
     }
 }
 
@@ -115,7 +153,7 @@ impl Eq for Address {}
 
 impl Hash for Address {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.host, self.port).hash(state);
+        (&self.host, self.port, &self.path).hash(state);
     }
 }
 
@@ -143,6 +181,22 @@ fn is_name(host: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_unix_socket_is_its_path() {
+        let one: Address = "unix:/run/user/1/node".parse().unwrap();
+        assert_eq!(one.as_str(), "unix:/run/user/1/node");
+        assert_eq!((one.host(), one.port()), ("localhost", 0));
+        assert_eq!(&**one.path().unwrap(), Path::new("/run/user/1/node"));
+        assert_ne!(one, "unix:/run/user/2/node".parse().unwrap());
+        assert_eq!(shown("unix:7079"), "unix:7079", "a host of this name");
+        assert!(
+            format!("unix:/{}", "x".repeat(107))
+                .parse::<Address>()
+                .is_err()
+        );
+        assert!("unix:relative".parse::<Address>().is_err());
+    }
 
     fn shown(text: &str) -> String {
         text.parse::<Address>().unwrap().to_string()

@@ -6,8 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,9 +21,11 @@ use causeway_proto::version::{self, WireVersion};
 use causeway_security::{NotSecured, secure};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::Channel;
 
+use super::local::{self, Peer};
 use super::resolve;
 use super::security::Credentials;
 use super::socket::plain;
@@ -44,7 +45,7 @@ pub(super) struct Supervisor {
     credentials: Credentials,
     address: String,
     /// Where it was reached, for the session's other connections.
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Peer,
     /// Whether what it says is its own word, and nobody else has heard it.
     pub(super) is_secured: bool,
     /// What the TCP handshake took: one round trip.
@@ -75,7 +76,7 @@ where
 pub(super) struct Reached {
     pub(super) channel: Channel,
     pub(super) credentials: Credentials,
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Peer,
     pub(super) is_secured: bool,
     pub(super) round_trip: Duration,
 }
@@ -90,12 +91,7 @@ impl Reached {
             address: address.to_string(),
             reason: plain(&error),
         };
-        let resolved = resolve::resolve(address).await.map_err(unreachable)?;
-        let kept_free = standard::kept_free();
-        let (stream, round_trip) = resolve::connect(&resolved).await.map_err(unreachable)?;
-        drop(kept_free);
-        stream.set_nodelay(true).map_err(unreachable)?;
-        let peer = stream.peer_addr().map_err(unreachable)?;
+        let (stream, peer, round_trip) = connect(address).await.map_err(unreachable)?;
         let is_secured = handshake.is_some();
         let channel = match handshake {
             None => channel_over(TokioIo::new(stream)).await,
@@ -120,6 +116,21 @@ impl Reached {
             round_trip,
         })
     }
+}
+
+/// A connection, where it leads, and what its handshake took.
+async fn connect(address: &Address) -> io::Result<(TcpStream, Peer, Duration)> {
+    if let Some(path) = address.path() {
+        let _kept_free = standard::kept_free();
+        let (stream, round_trip) = local::reach(path).await?;
+        return Ok((stream, Peer::Unix(Arc::clone(path)), round_trip));
+    }
+    let resolved = resolve::resolve(address).await?;
+    let _kept_free = standard::kept_free();
+    let (stream, round_trip) = resolve::connect(&resolved).await?;
+    stream.set_nodelay(true)?;
+    let peer = Peer::Tcp(stream.peer_addr()?);
+    Ok((stream, peer, round_trip))
 }
 
 impl Supervisor {

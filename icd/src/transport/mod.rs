@@ -32,6 +32,7 @@ mod exit;
 mod flusher;
 mod fork;
 pub mod gauge;
+mod local;
 pub mod manager;
 pub mod node;
 mod outbox;

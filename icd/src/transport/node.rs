@@ -18,6 +18,7 @@ use super::discover::Target;
 use super::events::SessionEvents;
 use super::fork;
 use super::gauge::Gauge;
+use super::local::Peer;
 use super::pulse::Rhythm;
 use super::session::{Location, Opening, Session};
 use super::socket::Door;
@@ -61,7 +62,7 @@ enum Asked {
 }
 
 struct Credentials {
-    peer: std::net::SocketAddr,
+    peer: Peer,
     session: SessionId,
     secret: SessionSecret,
     /// Of the session's certificate, where TLS is spoken.
@@ -131,6 +132,7 @@ impl Node {
             reply,
         } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
+        let location = self.location(peer.address());
         let door = Door {
             peer,
             address: self.address().to_owned(),
@@ -160,7 +162,7 @@ impl Node {
             gauge: Arc::clone(&self.gauge),
             location: Location {
                 certificate: fingerprint,
-                ..self.location(peer)
+                ..location
             },
         };
         let opened = Session::open(opening, events);
@@ -445,7 +447,7 @@ fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Crede
     match (session, secret) {
         (Ok(session), Ok(secret)) => Ok(Credentials {
             fingerprint,
-            peer: supervisor.peer,
+            peer: supervisor.peer.clone(),
             session: SessionId(session),
             secret: SessionSecret(secret),
             reply,

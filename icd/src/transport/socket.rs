@@ -4,7 +4,7 @@
 //! socket leaves here only after both sides have proved the session's secret.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use causeway_proto::version;
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
 use rustix::net::sockopt;
 
+use super::local::Peer;
 use super::standard;
 
 /// Commands and heartbeats go before bulk in the sender's own queues.
@@ -28,7 +29,7 @@ const PRIORITY: i32 = 6;
 #[derive(Debug, Clone)]
 pub(super) struct Door {
     /// The daemon, as resolved and reached when the session was opened.
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Peer,
     /// How people call it.
     pub(super) address: String,
     /// The session.
@@ -59,9 +60,8 @@ impl Door {
             reason: plain(&error),
         };
         let _kept_free = standard::kept_free();
-        let stream =
-            TcpStream::connect_timeout(&self.peer, time_left(deadline).map_err(unreachable)?)
-                .map_err(unreachable)?;
+        let limit = time_left(deadline).map_err(unreachable)?;
+        let stream = self.peer.connect(limit).map_err(unreachable)?;
         self.set_options(&stream, purpose).map_err(unreachable)?;
         let mut line = Line::Clear(stream);
         let preamble = self.introduce(&line, purpose, lane, deadline)?;
@@ -115,6 +115,10 @@ impl Door {
             if let Err(error) = super::sys::set_priority(stream, PRIORITY) {
                 tracing::debug!(%error, "SO_PRIORITY refused");
             }
+        }
+        if causeway_proto::socket::is_unix(stream) {
+            // The kernel that both ends share tells at once that one is gone.
+            return Ok(());
         }
         if purpose == Purpose::Pulse {
             let limit = u32::try_from(self.heartbeat_limit.as_millis()).unwrap_or(u32::MAX);
@@ -275,7 +279,7 @@ mod tests {
     fn a_peer_that_drips_does_not_stretch_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let door = Door {
-            peer: listener.local_addr().unwrap(),
+            peer: Peer::Tcp(listener.local_addr().unwrap()),
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),

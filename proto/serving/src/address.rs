@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 /// Not an address to listen on.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is no address to listen on: write ADDR:PORT, such as 127.0.0.1:{1} or [::1]:{1} (port 0 takes a free one)"
+    "{0:?} is no address to listen on: write ADDR:PORT, such as 127.0.0.1:{1} or [::1]:{1} (port 0 takes a free one), or, for \
+     causewayd, unix:/PATH of at most 107 bytes"
 )]
 pub struct BadAddress(pub String, pub u16);
 

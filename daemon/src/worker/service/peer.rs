@@ -53,7 +53,7 @@ pub(super) fn prove(
         }
     };
     let deadline = proof::deadline();
-    let line = proof::secure(socket, stage.tls().as_ref(), deadline)?;
+    let line = proof::secure(socket, preamble.purpose, stage.tls().as_ref(), deadline)?;
     let claim = || link.claim(preamble.lane);
     let place = proof::prove(&line, link.secret(), bytes, deadline, claim)?;
     links::set_options(line.socket(), preamble.lane)?;

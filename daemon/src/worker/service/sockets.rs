@@ -187,7 +187,7 @@ fn prove(
     // Closed last: who is refused after the proof finds the place free when it sees the end.
     let _open = socket.try_clone()?;
     let deadline = proof::deadline();
-    let line = proof::secure(socket, stage.tls().as_ref(), deadline)?;
+    let line = proof::secure(socket, preamble.purpose, stage.tls().as_ref(), deadline)?;
     let claim = || stage.claim(preamble);
     let place = proof::prove(&line, &assignment.secret, bytes, deadline, claim)?;
     let connection = proof::connection(line, preamble, assignment.heartbeat_limit)?;

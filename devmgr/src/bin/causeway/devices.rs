@@ -54,7 +54,7 @@ struct KindReport {
 }
 
 /// Where neither servers nor a manager are named.
-const NOTHING: &str = "No server is configured. Write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]\n";
+const NOTHING: &str = "no server is configured: write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]";
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let settings = context.settings();
@@ -88,10 +88,11 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     }
     // A manager that was not heard is no missing configuration; standard error has the reason.
     let is_configured = has_manager || !shown.is_empty();
-    context.print(&shown, |shown| match is_configured {
-        true => shown.iter().map(text).collect(),
-        false => NOTHING.to_owned(),
-    })?;
+    context.print(&shown, |shown| shown.iter().map(text).collect())?;
+    // A problem that was said above is why nothing is configured.
+    if !is_configured && has_all {
+        return Ok(context.fail("devices", &Failure::new(NOTHING)));
+    }
     if has_all {
         Ok(ExitCode::SUCCESS)
     } else {

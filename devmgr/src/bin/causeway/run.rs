@@ -14,7 +14,7 @@ use std::time::Duration;
 use causeway::config::{FILE_VARIABLES, Settings, TlsSettings};
 use causeway_devmgr::environment::Vendors;
 use causeway_devmgr::installation;
-use causeway_devmgr::private_daemon::PrivateDaemon;
+use causeway_devmgr::private_daemon::{PrivateDaemon, StartError};
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::sync::{mpsc, oneshot};
 
@@ -58,6 +58,8 @@ pub(crate) struct Arguments {
 
 /// The tool itself has failed: as `env`, `timeout` and others say it, and the next two.
 const FAILED: u8 = 125;
+/// There is no device, so the program was not started.
+const NO_DEVICE: u8 = 1;
 /// The program is there, and cannot be started.
 const NOT_STARTED: u8 = 126;
 /// There is no such program.
@@ -336,7 +338,14 @@ fn private_daemon(
     }
     let failed = |error: &dyn std::error::Error| Failure::new(error.to_string()).code(FAILED);
     let path = installation::daemon().map_err(|error| failed(&error))?;
-    let daemon = PrivateDaemon::start(&path).map_err(|error| failed(&error))?;
+    let daemon = PrivateDaemon::start(&path).map_err(|error| match error {
+        StartError::NoDevice(_) => Failure::new(format!(
+            "no server is configured, and {error}: install its OpenCL driver, or name a node (CAUSEWAY_SERVERS=host, \
+             servers.toml); `causeway doctor` looks at both"
+        ))
+        .code(NO_DEVICE),
+        error => failed(&error),
+    })?;
     say!(
         "causeway run: no server is configured; using this machine's own devices through {}",
         daemon.address()

@@ -57,11 +57,12 @@ fn a_manager_that_cannot_be_believed_is_told_apart_from_none() {
         );
     }
     let nothing = Tool::of("ann");
-    says(
-        &nothing.does("devices"),
-        &["No server is configured", "CAUSEWAY_MANAGER"],
-    );
-    assert_eq!(nothing.json("devices"), json!([]));
+    let said = nothing.refuses("devices");
+    says(&said, &["no server is configured", "CAUSEWAY_MANAGER"]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let said = nothing.run("--json devices");
+    assert_eq!((said.code, said.out.as_str()), (Some(1), "[]\n"));
+    says(&said.err, &["{", "no server is configured"]);
     for verb in ["nodes", "request 1"] {
         says(
             &nothing.refuses(verb),

@@ -8,6 +8,7 @@ mod leaving;
 mod lists;
 mod live;
 mod pages;
+mod private;
 mod run;
 pub(crate) mod running;
 mod secrets;

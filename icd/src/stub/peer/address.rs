@@ -26,9 +26,10 @@ pub(super) fn dialler(one: SocketAddr, other: SocketAddr) -> End {
 /// Where `dialler` may reach `far`, the likeliest first.
 pub(super) fn of(far: &Location, dialler: &Location) -> Vec<String> {
     let local = is_loopback(far.peer.ip()) && is_loopback(dialler.peer.ip());
-    let reached = std::iter::once(far.peer.to_string());
+    // One that was reached by a Unix socket has no port there.
+    let reached = (far.peer.port() != 0).then(|| far.peer.to_string());
     let mut addresses: Vec<String> = Vec::new();
-    for address in reached.chain(far.addresses.iter().cloned()) {
+    for address in reached.into_iter().chain(far.addresses.iter().cloned()) {
         let useful = address.len() <= LONGEST && (local || !means_loopback(&address));
         if useful && !addresses.contains(&address) {
             addresses.push(address);

@@ -1,0 +1,118 @@
+//! `causeway run` with nothing configured: a daemon of its own over this machine's OpenCL, here the fake driver's.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use super::super::process::AT_MOST;
+use super::super::real_node::{library, programs};
+use super::{Tool, said};
+
+/// A machine with so many devices.
+fn machine(devices: u32) -> Tool {
+    let programs = programs();
+    let tool = Tool::of("ann");
+    let vendors = tool.home().join("vendors");
+    std::fs::create_dir(&vendors).unwrap();
+    if devices > 0 {
+        let driver = programs.join("libfake_opencl.so");
+        std::fs::write(vendors.join("fake.icd"), driver.to_str().unwrap()).unwrap();
+    }
+    tool.with("OCL_ICD_VENDORS", vendors)
+        .with("FAKE_OPENCL_CONFIG", format!("devices = {devices}"))
+        .with("CAUSEWAY_LIBRARY", library())
+        .with("CAUSEWAY_DAEMON", programs.join("causewayd"))
+}
+
+/// The tool with a program that says where its daemon is, and lives until its standard input ends.
+struct Run {
+    child: Child,
+    socket: PathBuf,
+    /// Open for as long as the tool, its program, its daemon or a worker lives.
+    err: BufReader<std::process::ChildStderr>,
+}
+
+impl Run {
+    fn start(tool: &Tool) -> Run {
+        let mut child = tool
+            .program(env!("CARGO_BIN_EXE_causeway"))
+            .args(["run", "--", "sh", "-c", "echo $CAUSEWAY_SERVERS; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let socket = line.trim().strip_prefix("unix:").expect(&line).into();
+        let err = BufReader::new(child.stderr.take().unwrap());
+        Run { child, socket, err }
+    }
+}
+
+/// Processes of this daemon: its supervisor, which has the socket on its command line.
+fn supervisors(socket: &Path) -> usize {
+    let listed = Command::new("ps").args(["-eo", "args"]).output().unwrap();
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let name = format!("unix:{}", socket.display());
+    text.lines().filter(|line| line.contains(&name)).count()
+}
+
+#[test]
+fn nobody_else_gets_at_the_private_daemon_and_it_ends_with_a_tool_that_was_killed() {
+    let tool = machine(2);
+    let mut run = Run::start(&tool);
+    let socket = std::fs::metadata(&run.socket).unwrap();
+    assert!(socket.file_type().is_socket());
+    let folder = std::fs::metadata(run.socket.parent().unwrap()).unwrap();
+    assert_eq!(folder.mode() & 0o777, 0o700);
+    assert_eq!(supervisors(&run.socket), 1);
+    // The tool alone; the program ends with the pipe to it.
+    run.child.kill().unwrap();
+    run.child.wait().unwrap();
+    drop(run.child.stdin.take());
+    // Standard error ends when the last of the daemon's processes has.
+    let begin = Instant::now();
+    let mut rest = String::new();
+    run.err.read_to_string(&mut rest).unwrap();
+    assert!(begin.elapsed() < AT_MOST, "{rest}");
+    assert_eq!(supervisors(&run.socket), 0);
+    assert!(!run.socket.parent().unwrap().exists());
+}
+
+#[test]
+fn programs_work_where_there_is_no_network_at_all() {
+    let tool = machine(2);
+    let mut alone = tool.program("unshare");
+    alone.args(["-rn", "true"]);
+    if !alone.status().is_ok_and(|status| status.success()) {
+        eprintln!("no user namespaces here: not tried");
+        return;
+    }
+    let mut command = tool.program("unshare");
+    command
+        .args(["-rn", env!("CARGO_BIN_EXE_causeway"), "run", "--"])
+        .args(["clinfo", "--raw", "-l"]);
+    let ended = said(command);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.out.matches("Fake Device").count(), 2, "{ended:?}");
+    // As root there: nothing is advised that a private daemon could not follow.
+    assert!(!ended.err.contains("uid_range"), "{ended:?}");
+}
+
+#[test]
+fn a_machine_without_devices_starts_no_program_and_says_why() {
+    let tool = machine(0);
+    let said = tool.run("run -- echo started");
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
+    let words = ["has no device", "CAUSEWAY_SERVERS", "driver"];
+    assert!(words.iter().all(|word| said.err.contains(word)), "{said:?}");
+    let said = tool.run("--json run -- echo started");
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
+    let line = said.err.lines().find(|line| line.starts_with('{')).unwrap();
+    let error: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("has no device"));
+}
