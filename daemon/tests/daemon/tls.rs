@@ -46,6 +46,41 @@ async fn refusal(address: SocketAddr, cluster: &Cluster, token: Option<&Token>) 
 }
 
 #[tokio::test]
+async fn a_list_that_becomes_unreadable_is_told_of_with_its_cause() {
+    let cluster = Cluster::new();
+    let daemon = cluster.with_tokens().watched().start();
+    let own = Some(&cluster.token);
+    let set = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(cluster.path("tokens"), permissions).unwrap();
+    };
+    set(0o666);
+    for _ in 0..3 {
+        let (code, message) = refusal(daemon.address(), &cluster, own).await;
+        assert_eq!(code, Code::Unauthenticated);
+        assert!(message.contains("cannot read its list"), "{message}");
+    }
+    let health = crate::watched::get(&daemon, "/healthz");
+    assert!(health.starts_with("HTTP/1.1 503 "), "{health}");
+    assert!(health.contains("list of tokens"), "{health}");
+    let warnings = |log: &str| log.matches("the list of tokens cannot be used").count();
+    let log = daemon.log();
+    assert_eq!(warnings(&log), 1, "{log}");
+    assert!(log.contains("mode 666"), "{log}");
+    set(0o600);
+    let health = crate::watched::get(&daemon, "/healthz");
+    assert!(!health.contains("list of tokens"), "{health}");
+    let at = daemon.address();
+    let mut caller = Caller::reach(at, &cluster.client(None), own).await.unwrap();
+    caller.open().await.unwrap();
+    // Gone is unreadable as well, and another cause.
+    std::fs::remove_file(cluster.path("tokens")).unwrap();
+    refusal(daemon.address(), &cluster, own).await;
+    let log = daemon.log();
+    assert_eq!(warnings(&log), 2, "{log}");
+}
+
+#[tokio::test]
 async fn tokens_open_the_door_until_they_expire_or_are_revoked() {
     let cluster = Cluster::new();
     let (late, stranger) = (Token::generate(), Token::generate());
