@@ -84,6 +84,8 @@ enum Verb {
     Latency(Options),
     /// Commands a second and many threads, on the fake driver
     Commands(Options),
+    /// Time of many commands under way over that of fewer, on the fake driver
+    Growth(Options),
     /// Blocking writes and reads of 4 KiB to 1 GiB, map and unmap
     Bandwidth(Options),
     /// Program builds
@@ -154,6 +156,7 @@ fn main() -> ExitCode {
         Verb::All(options) => runner::run(&options, &Group::ALL),
         Verb::Latency(options) => rows(&options, Group::Latency),
         Verb::Commands(options) => rows(&options, Group::Commands),
+        Verb::Growth(options) => rows(&options, Group::Growth),
         Verb::Bandwidth(options) => rows(&options, Group::Bandwidth),
         Verb::Build(options) => rows(&options, Group::Build),
         Verb::Start(options) => rows(&options, Group::Start),

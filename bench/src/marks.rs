@@ -106,6 +106,8 @@ const MARKS: &[Mark] = &[
     // Where its own threads are in each other's way, more must get through than with one thread all the same.
     mark("contention/scaling", OverNative, AtLeast(SCALING)),
     mark("contention/scaling", Itself, AtLeast(1.0)),
+    // Linear is 2; quadratic would be 4.
+    mark("growth/*", Itself, AtMost(2.3)),
     mark("write/*/tcp", OverBare, AtLeast(0.7))
         .bytes(64 * KIB, MIB)
         .on(On::Cpu),

@@ -215,6 +215,10 @@ impl Probe {
             Task::Threads(threads, count) => self
                 .threads(threads.into(), count as usize)
                 .map(|time| vec![time]),
+            Task::Growth(shape, count) => {
+                let took = cl.grow(shape, self.small, count as usize)?;
+                Ok(vec![took.as_nanos() as u64])
+            }
             Task::Build | Task::BuildSeen => {
                 let source = source(request.nonce, "own");
                 each(1, || cl.build_and_release(&source))

@@ -2,27 +2,35 @@
 #![allow(unsafe_code, missing_docs)]
 
 mod growth;
+mod nodes;
 mod opencl;
+mod several;
 
 use std::ptr::{null, null_mut};
 
 use growth::*;
+use nodes::Drivers;
 use opencl::*;
+use several::*;
 
 const SIZE: usize = 256;
 
+/// One node: drivers differ in how well they bear thousands of barriers, the fake one does.
+fn one_node(properties: cl_command_queue_properties) -> Several {
+    several_on(&[Drivers::Fake("")], 1, properties)
+}
+
 /// Reads into and writes from parts of one host buffer, in turns, by `part` of the turn's number.
 fn reads_and_writes(bytes: usize, part: impl Fn(usize) -> (usize, usize)) {
-    let _turn = turn();
-    let cl = Fixture::new();
-    let (from, to) = (cl.buffer_of(&pattern(1, bytes)), cl.buffer(0, bytes));
+    let cl = one_node(0);
+    let (from, to) = (cl.buffer_of(0, &pattern(1, bytes)), cl.buffer(0, bytes));
     let mut host = vec![0u8; bytes];
     let at = host.as_mut_ptr();
-    grows_linearly(1500, |count| {
+    grows_linearly(1000, |count| {
         for turn in 0..count {
             let (offset, length) = part(turn);
             ok!(clEnqueueReadBuffer(
-                cl.queue,
+                cl.queues[0],
                 from,
                 CL_FALSE,
                 0,
@@ -33,7 +41,7 @@ fn reads_and_writes(bytes: usize, part: impl Fn(usize) -> (usize, usize)) {
                 null_mut()
             ));
             ok!(clEnqueueWriteBuffer(
-                cl.queue,
+                cl.queues[0],
                 to,
                 CL_FALSE,
                 offset,
@@ -44,13 +52,12 @@ fn reads_and_writes(bytes: usize, part: impl Fn(usize) -> (usize, usize)) {
                 null_mut()
             ));
         }
-        cl.finish();
+        cl.finish(0);
     });
     let (offset, length) = part(0);
-    let written = cl.read(to, offset, length);
+    let written = cl.read(0, to, offset, length);
     assert_eq!(written, pattern(1, bytes)[offset..offset + length]);
-    ok!(clReleaseMemObject(from));
-    ok!(clReleaseMemObject(to));
+    release_memory(&[from, to]);
 }
 
 #[test]
@@ -69,17 +76,15 @@ fn reads_too_large_for_completions_and_writes_from_parts() {
 }
 
 #[test]
-fn barriers_between_commands() {
-    let _turn = turn();
-    let cl = Fixture::new();
-    let queue = cl.another_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+fn barriers_and_markers_between_commands() {
+    let cl = one_node(OUT_OF_ORDER);
     let buffer = cl.buffer(0, SIZE);
     let number = 7u32;
     for marks in [false, true] {
-        grows_linearly(1500, |count| {
+        grows_linearly(1000, |count| {
             for _ in 0..count {
                 ok!(clEnqueueWriteBuffer(
-                    queue,
+                    cl.queues[0],
                     buffer,
                     CL_FALSE,
                     0,
@@ -91,15 +96,24 @@ fn barriers_between_commands() {
                 ));
                 // Either comes after everything before it.
                 if marks {
-                    ok!(clEnqueueMarkerWithWaitList(queue, 0, null(), null_mut()));
+                    ok!(clEnqueueMarkerWithWaitList(
+                        cl.queues[0],
+                        0,
+                        null(),
+                        null_mut()
+                    ));
                 } else {
-                    ok!(clEnqueueBarrierWithWaitList(queue, 0, null(), null_mut()));
+                    ok!(clEnqueueBarrierWithWaitList(
+                        cl.queues[0],
+                        0,
+                        null(),
+                        null_mut()
+                    ));
                 }
             }
-            ok!(clFinish(queue));
+            cl.finish(0);
         });
     }
-    assert_eq!(cl.read(buffer, 0, 4), number.to_ne_bytes());
-    ok!(clReleaseMemObject(buffer));
-    ok!(clReleaseCommandQueue(queue));
+    assert_eq!(cl.numbers(0, buffer, 1), [number]);
+    release_memory(&[buffer]);
 }

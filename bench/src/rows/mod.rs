@@ -8,6 +8,7 @@
 mod bandwidth;
 mod commands;
 mod cost;
+mod growth;
 mod latency;
 mod links;
 mod manager;
@@ -30,6 +31,8 @@ pub(crate) enum Group {
     Commands,
     /// Bytes a second on this machine.
     Bandwidth,
+    /// Time of many commands over that of fewer.
+    Growth,
     /// Program builds.
     Build,
     /// From nothing to the first devices.
@@ -48,10 +51,11 @@ pub(crate) enum Group {
 
 impl Group {
     /// All of them, in the order in which they are run.
-    pub(crate) const ALL: [Group; 10] = [
+    pub(crate) const ALL: [Group; 11] = [
         Group::Latency,
         Group::Commands,
         Group::Bandwidth,
+        Group::Growth,
         Group::Build,
         Group::Start,
         Group::Memory,
@@ -67,6 +71,7 @@ impl Group {
             Group::Latency => latency::rows(),
             Group::Commands => commands::rows(options),
             Group::Bandwidth => bandwidth::rows(options),
+            Group::Growth => growth::rows(options),
             Group::Build => start::builds(),
             Group::Start => start::rows(),
             Group::Memory => memory::rows(options),
@@ -129,6 +134,8 @@ pub(crate) enum Task {
     Replayed(u32),
     /// So many threads, each with a queue and kernel of its own and so many launches: time of one launch.
     Threads(u16, u32),
+    /// Twice so many commands of a shape, over so many.
+    Growth(Shape, u32),
     /// What eight threads enqueue in the time of one, so many launches each.
     Scaling(u32),
     /// `clBuildProgram` of a source never seen before.
@@ -165,6 +172,17 @@ pub(crate) enum Task {
     FirstContext,
     /// So many applications that ask the manager for a device: computation over that of one.
     Applications(u16),
+}
+
+/// How commands that are under way at once are tied to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Shape {
+    /// Reads into and writes from one piece of host memory, in turns.
+    HostReuse,
+    /// A barrier without a wait list after every command of an out-of-order queue.
+    Barriers,
+    /// Commands whose events are kept.
+    Kept,
 }
 
 /// How fast calls follow each other.

@@ -12,7 +12,7 @@ use crate::figures::{Side, quantile};
 use crate::options::Options;
 use crate::probe::repetitions;
 use crate::report::Line;
-use crate::rows::{Base, Direction, Row, Task, Way};
+use crate::rows::{Base, Direction, Row, Shape, Task, Way};
 use crate::setup::{Build, Process};
 use crate::socket::{Order, Socket};
 
@@ -141,6 +141,14 @@ impl Loopback {
         Ok(vec![rate(&many) / rate(&one)])
     }
 
+    /// Twice as many over as many, of a probe.
+    fn growth(probe: &mut Probed, shape: Shape, count: u32) -> Result<Vec<f64>, Error> {
+        let few = probe.ask(Task::Growth(shape, count), 0)?;
+        let many = probe.ask(Task::Growth(shape, 2 * count), 0)?;
+        let time = |times: &[u64]| times.first().copied().unwrap_or(1).max(1) as f64;
+        Ok(vec![time(&many) / time(&few)])
+    }
+
     /// Built by one session before, and again by one that is new.
     fn build_seen(&mut self, line: &mut Line) -> Result<(), Error> {
         let nonce = self.nonce();
@@ -186,6 +194,13 @@ impl Stage for Loopback {
         let row = line.row.clone();
         match row.task {
             Task::BuildSeen => return self.build_seen(line),
+            Task::Growth(shape, count) => {
+                let native = Self::growth(&mut self.native, shape, count)?;
+                line.samples.push(Side::Native, native);
+                let causeway = Self::growth(&mut self.own, shape, count)?;
+                line.samples.push(Side::Causeway, causeway);
+                return Ok(());
+            }
             Task::Scaling(count) => {
                 line.samples
                     .push(Side::Native, Self::scaling(&mut self.native, count)?);

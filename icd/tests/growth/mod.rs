@@ -1,4 +1,4 @@
-//! Processor time of many calls against that of few: twice as many may not cost four times as much.
+//! Processor time of many calls against that of few. The time is the process's: one test at a time.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -8,11 +8,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
-
-/// The time counted is the process's: one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
 
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -23,10 +19,6 @@ fn cost(calls: &mut impl FnMut(usize), count: usize) -> Duration {
     let before = processor_time();
     calls(count);
     processor_time() - before
-}
-
-pub fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock()
 }
 
 /// Four times as many calls cost about four times as much: 16 times would be quadratic.

@@ -2,8 +2,8 @@
 //!
 //! A read takes each piece from where it is, straight to the application's memory. On the command's own queue
 //! two markers keep its place: pieces begin after the first and the second comes after them. When nothing is
-//! before the command, the first is left out; when all bytes are at the queue's own site, it is an ordinary
-//! read. A map brings what the client does not have yet into the client's copy.
+//! before the command, the first is left out; when all bytes are at the queue's own site, or in very many pieces, it
+//! is an ordinary read there. A map brings what the client does not have yet into the client's copy.
 
 use std::sync::Arc;
 
@@ -20,6 +20,10 @@ use crate::stub::host_ranges::HostRanges;
 use crate::stub::work::{Map, Read};
 use crate::stub::{Buffer, Event};
 use crate::transport::HostRegion;
+
+/// What is in more pieces, as the rows of a box are, is brought to the queue's site first: many equal pieces are
+/// one transfer, but each would be a read of its own.
+const MOST_PIECES: usize = 64;
 
 impl Sequence {
     /// Sends a read.
@@ -45,21 +49,21 @@ impl Sequence {
             drop(keep);
         });
         let root = buffer.in_root(&region)?;
-        if !region.is_linear() || !root.is_linear() || !host.is_linear() {
+        let span = Span::enclosing(&root);
+        let own = index(command.site());
+        let gather = if region.is_linear() && root.is_linear() && host.is_linear() {
+            let (coherence, is_done) = (&self.coherence, self.is_done());
+            let gather = coherence.gather(buffer.root().id(), span, own, &is_done);
+            Some(gather.map_err(|lost| command.lost(&lost))?)
+        } else {
+            None
+        };
+        let Some(gather) = gather.filter(|gather| gather.pieces().len() <= MOST_PIECES) else {
             let accesses = [Access::read(buffer.root().id(), root)];
             return self.at_site(command, &accesses, |sequence, wait| {
                 let source = (command.site(), command.queue.id(), command.event);
                 sequence.read_on(source, (&buffer, region), (host, gate), after, wait)
             });
-        }
-        let span = Span::enclosing(&root);
-        let own = index(command.site());
-        let gather = {
-            let is_done = self.is_done();
-            let gather = self
-                .coherence
-                .gather(buffer.root().id(), span, own, &is_done);
-            gather.map_err(|lost| command.lost(&lost))?
         };
         if let [piece] = gather.pieces()
             && piece.place == Place::Site(own)

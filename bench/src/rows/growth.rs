@@ -1,0 +1,33 @@
+//! How time grows with the number of commands that are under way: twice as many, over once as many.
+#![forbid(unsafe_code)]
+
+use super::{Group, Place, Row, Shape, Task};
+use crate::figures::Unit;
+use crate::options::Options;
+
+/// The rows, on the fake driver: some drivers' own time grows faster.
+pub(super) fn rows(options: &Options) -> Vec<Row> {
+    let count = if options.quick { 1_000 } else { 10_000 };
+    let row = |shape, id: &str, name: &str| {
+        Row::new(Group::Growth, Task::Growth(shape, count), id, name)
+            .place(Place::Fake)
+            .unit(Unit::Share)
+    };
+    vec![
+        row(
+            Shape::HostReuse,
+            "growth/host-reuse",
+            "reads into and writes from one host buffer, 2 n over n, fake driver",
+        ),
+        row(
+            Shape::Barriers,
+            "growth/barriers",
+            "a barrier after every command, 2 n over n, fake driver",
+        ),
+        row(
+            Shape::Kept,
+            "growth/kept-events",
+            "events that are never released, 2 n over n, fake driver",
+        ),
+    ]
+}
