@@ -20,7 +20,7 @@ CRATES = {
     "cl-headers": set(),
     "causeway-security": {"causeway-proto"},
     "causeway-serving": {"causeway-security"},
-    "causeway-lane": {"causeway-security"},
+    "causeway-lane": {"causeway-proto", "causeway-security"},
     "causeway-icd": {"causeway-proto", "causeway-security", "causeway-lane", "cl-headers"},
     "causeway-opencl": {"causeway-icd", "cl-headers"},
     "causewayd": {"causeway-proto", "causeway-serving", "causeway-security", "causeway-lane"},

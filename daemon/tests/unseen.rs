@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_proto::command::{Enqueue, FillBuffer, command::Kind, enqueue::Operation};
-use common::{Daemon, Session, launch, linear, memory, write};
+use common::{Daemon, Session, Told, launch, linear, memory, read, write};
 
 const OUT_OF_ORDER: u64 = 1;
 const INVALID_VALUE: i32 = -30;
@@ -54,6 +54,35 @@ fn a_flood_is_told_in_order_and_done_when_it_is_told() {
         }
         assert_eq!(&session.bytes(queue, buffer, 0, 64)[..], [7; 64]);
     }
+}
+
+#[test]
+fn the_end_of_a_command_tells_of_those_before_it_in_one_batch() {
+    const ROUNDS: u64 = 30;
+    let daemon = Daemon::start();
+    let (mut session, queue, buffer) = open(&daemon, 0);
+    session.bytes(queue, buffer, 0, 64);
+    let batches = session.heard.batches;
+    for round in 0..ROUNDS {
+        let [filled, refilled, told] = std::array::from_fn(|_| session.new_id());
+        session.send(vec![
+            unseen(filled, queue, &[], fill(buffer, 0)),
+            unseen(refilled, queue, &[], fill(buffer, round as u8)),
+            Kind::Enqueue(Enqueue {
+                event: told,
+                queue,
+                wait: vec![],
+                unseen: false,
+                operation: Some(read(buffer, linear(0, 64), false)),
+            }),
+        ]);
+        assert_eq!(session.wait(told).contents[..], [round as u8; 64]);
+        let ends = [filled, refilled, told].map(Told::Ended);
+        assert!(session.heard.order.ends_with(&ends), "all, in their order");
+        assert_eq!(session.wait(filled).status, 0);
+        assert_eq!(session.wait(refilled).status, 0);
+    }
+    assert_eq!(session.heard.batches - batches, ROUNDS);
 }
 
 // Also where a launch with another behind it has no native event, and where the last of them does not come about.

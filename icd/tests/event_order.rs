@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use bytes::Bytes;
 use causeway_proto::bulk::{Header, Kind as Piece};
 use causeway_proto::command::command::Kind;
+use causeway_proto::command::enqueue::Operation;
 use causeway_proto::command::{Completion, Enqueue, EventBatch};
 use causeway_proto::id::EventId;
 use common::{FakeNode, FakeWorker, Faults, PATIENCE};
@@ -221,6 +222,92 @@ fn release(events: &[cl_event]) {
     for event in events {
         ok!(clReleaseEvent(*event));
     }
+}
+
+#[test]
+fn maps_and_unmaps_that_move_nothing_and_that_nobody_can_see_send_nothing() {
+    let mut stage = Stage::new(0);
+    let (queue, buffer) = (stage.cl.queue, stage.cl.buffer(0, SMALL));
+    let map = |flags, event| {
+        make!(clEnqueueMapBuffer(
+            queue,
+            buffer,
+            CL_FALSE,
+            flags,
+            0,
+            SMALL,
+            0,
+            null(),
+            event
+        ))
+        .expect("a map")
+    };
+    let unmap = |at| {
+        ok!(clEnqueueUnmapMemObject(
+            queue,
+            buffer,
+            at,
+            0,
+            null(),
+            null_mut()
+        ));
+        ok!(clFlush(queue));
+    };
+    let mut event = null_mut();
+    let at = map(CL_MAP_READ, &raw mut event);
+    ok!(clFlush(queue));
+    let of_map = stage.next();
+    // The bytes are on their way, and the unmap comes after them.
+    unmap(at);
+    let of_unmap = stage.next();
+    stage.tell(&[(of_map, 0, &pattern(1, SMALL)), (of_unmap, 0, &[])]);
+    ok!(clReleaseEvent(event));
+
+    // The bytes are there, so the unmap has nothing to wait for. A map that brings none has nothing either.
+    let at = map(CL_MAP_READ, &raw mut event);
+    ok!(clFlush(queue));
+    let of_map = stage.next();
+    stage.tell(&[(of_map, 0, &pattern(2, SMALL))]);
+    unmap(at);
+    let at = map(CL_MAP_WRITE_INVALIDATE_REGION, null_mut());
+    let marker = stage.marker(queue, &[]);
+    let next = stage.next_command();
+    assert!(
+        matches!(next.operation, Some(Operation::Marker(_))),
+        "{next:?}"
+    );
+    ok!(clReleaseEvent(event));
+
+    // Behind the marker such a map has to wait, and what was written is sent.
+    unmap(at);
+    let at = map(CL_MAP_WRITE_INVALIDATE_REGION, null_mut());
+    ok!(clFlush(queue));
+    let (written, of_map) = (stage.next_command(), stage.next());
+    assert!(
+        matches!(written.operation, Some(Operation::WriteBuffer(_))),
+        "{written:?}"
+    );
+    stage.tell(&[
+        (next.event, 0, &[]),
+        (written.event, 0, &[]),
+        (of_map, 0, &[]),
+    ]);
+    assert_eq!(status_of(marker), CL_COMPLETE);
+    ok!(clReleaseEvent(marker));
+    unmap(at);
+    let of_unmap = stage.next();
+    stage.tell(&[(of_unmap, 0, &[])]);
+
+    // An event that the application has is told of by the node.
+    let at = map(CL_MAP_WRITE_INVALIDATE_REGION, &raw mut event);
+    ok!(clFlush(queue));
+    let of_map = stage.next();
+    stage.tell(&[(of_map, 0, &[])]);
+    ends(event);
+    ok!(clReleaseEvent(event));
+    unmap(at);
+    ok!(clReleaseMemObject(buffer));
+    stage.lose();
 }
 
 #[test]

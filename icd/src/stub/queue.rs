@@ -216,6 +216,21 @@ impl Queue {
         self.is_in_order() && self.is_quiet() && self.context.has_one_queue()
     }
 
+    /// Whether nobody can tell a command that moves nothing, whose event nobody has, from one that is never sent: what it
+    /// waits for has ended well. What the queue's order puts before it, `clFinish` and later commands wait for anyway.
+    #[must_use]
+    pub fn may_leave_out(&self, wait: &[Arc<Event>]) -> bool {
+        !self.context.is_distributed()
+            && wait.iter().all(|on| on.status() == 0)
+            && self.site.session().is_lost().is_none()
+    }
+
+    /// Whether such a command has ended as soon as it is enqueued.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.order.lock().is_first(self.is_in_order())
+    }
+
     /// Notes that a blocking command, the last of this queue, returns before it is complete; false
     /// when it may not, since a second queue has come.
     #[must_use]

@@ -1,8 +1,9 @@
 //! The flusher: a thread that writes what nobody flushes.
 //!
 //! While commands flow it ticks, so that an enqueue has nobody to wake: waking a thread costs ten
-//! times what an enqueue should. After some idle ticks it sleeps, and only the first enqueue after
-//! that pays for waking it.
+//! times what an enqueue should. Each tick that finds nothing makes the next ones longer, since a program that waits for
+//! each of its commands flushes them itself and wants the processor. After some idle time the flusher sleeps, and only the
+//! first enqueue after that pays for waking it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,14 +13,16 @@ use std::time::Duration;
 use super::core::Core;
 use crate::thread::Stack;
 
-/// Bounds how long an unflushed command lies.
+/// Bounds how long an unflushed command lies in a program that does not flush.
 const TICK: Duration = Duration::from_micros(100);
-/// Ticks without a command until it sleeps: 10 ms, longer than the gaps of programs that enqueue steadily.
-/// The flushers of several sessions share them: their ticks come from the same processors.
-const IDLE_TICKS: u32 = 100;
+/// The same in a program that has flushed everything itself lately.
+const LONGEST_TICK: Duration = Duration::from_micros(800);
+/// The time without a command to write until it sleeps: longer than the gaps of programs that enqueue steadily.
+/// The flushers of several sessions share it: their ticks come from the same processors.
+const IDLE: Duration = Duration::from_millis(10);
 /// The same while bytes of a bulk transfer are awaited: whoever waits for them has flushed, each tick takes a
 /// sixth of its time from a core, and copying wants all cores.
-const BULK_TICKS: u32 = 1;
+const IDLE_IN_BULK: Duration = TICK;
 /// A flusher that sleeps so long has time to open bulk lanes that the program is likely to need.
 const QUIET: Duration = Duration::from_millis(20);
 
@@ -35,8 +38,8 @@ impl Running {
         Running
     }
 
-    fn idle_ticks() -> u32 {
-        (IDLE_TICKS / RUNNING.load(Ordering::Relaxed).max(1)).max(5)
+    fn idle() -> Duration {
+        (IDLE / RUNNING.load(Ordering::Relaxed).max(1)).max(5 * TICK)
     }
 }
 
@@ -74,25 +77,31 @@ fn run(core: &Arc<Core>) {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     let _ = core.flusher.thread.set(std::thread::current());
     // Nothing has been sent yet; the first command wakes it.
-    let mut idle = IDLE_TICKS;
+    let (mut idle, mut tick) = (IDLE, Duration::ZERO);
     while !core.is_failed() {
         match core.write_out() {
-            Ok(true) => idle = 0,
-            Ok(false) => idle += 1,
+            Ok(true) => idle = Duration::ZERO,
+            Ok(false) => idle += tick,
             // Whoever saw the error first has told the session.
             Err(_) => return,
         }
-        if idle < Running::idle_ticks() && (idle < BULK_TICKS || !core.bulk.is_moving()) {
-            std::thread::sleep(TICK);
+        if idle < Running::idle() && (idle < IDLE_IN_BULK || !core.bulk.is_moving()) {
+            tick = next_tick(idle);
+            std::thread::sleep(tick);
         } else if core.outbox.sleep_if_empty() {
             // A wake between these two lines is not lost: unpark leaves a token. A failure wakes too.
             if core.is_failed() {
                 return;
             }
             rest(core);
-            idle = 0;
+            (idle, tick) = (Duration::ZERO, Duration::ZERO);
         }
     }
+}
+
+// An eighth longer for each tick that found nothing.
+fn next_tick(idle: Duration) -> Duration {
+    (TICK + idle / 8).min(LONGEST_TICK)
 }
 
 // Until it is woken; on the way, what only a quiet session has time for.
@@ -108,4 +117,22 @@ fn rest(core: &Arc<Core>) {
         }
     }
     std::thread::park();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_become_longer_while_they_find_nothing_and_never_too_long() {
+        let (mut idle, mut ticks) = (Duration::ZERO, 0);
+        while idle < IDLE {
+            let tick = next_tick(idle);
+            assert!((TICK..=LONGEST_TICK).contains(&tick));
+            idle += tick;
+            ticks += 1;
+        }
+        assert_eq!(next_tick(Duration::ZERO), TICK);
+        assert!(ticks <= 30, "{ticks} ticks until it sleeps");
+    }
 }

@@ -4,8 +4,8 @@
 //! system wakes it and nobody else, and nobody wakes it a second time. While none waits, a thread kept for
 //! it sleeps at the connection and reads. [`super::turn`] says whose turn it is.
 //!
-//! A waiter looks again and again before it sleeps, for about as long as waits have lately taken
-//! ([`super::wait`]); in between it offers its core to whoever needs it, so that a look costs nobody else.
+//! The waiter that reads looks again and again before it sleeps, as far as that is worth its cost ([`super::wait`]);
+//! in between it offers its core to other threads. The other waiters sleep.
 //!
 //! Invariants: frames are handed on in their order, by one thread at a time, which is a transport thread as
 //! long as it does so; who leaves has handed on all that is whole in memory, so that what is left shows
@@ -16,9 +16,9 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use causeway_proto::command::EventBatch;
+use causeway_proto::patience::Look;
 use causeway_security::Opener;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
@@ -157,30 +157,46 @@ impl Inlet {
         if condition() {
             return;
         }
-        let begun = Instant::now();
-        let spin_until = begun + progress.patience().budget();
+        let mut waiting = Waiting {
+            awaits,
+            condition,
+            look: progress.patience().begin(),
+            slept: false,
+        };
         loop {
             if let Some(mut reading) = self.take(Who::Waiter) {
-                if reading.read_until(core, awaits, spin_until, condition) {
+                if reading.read_until(core, &mut waiting) {
                     break;
                 }
                 drop(reading);
-                // The connection is broken: the session's funeral ends all waits.
+                // The connection is broken: the session's end ends all waits.
+                waiting.slept = true;
                 while !progress.sleep(awaits, condition) {}
                 break;
             }
-            // Others read. With the first of them that leaves, the turn may be had.
-            let is_free = || self.turn.lock().is_free();
-            if progress.spin(spin_until, &|| condition() || is_free()) {
+            if !waiting.slept && self.turn.lock().is_the_threads() && waiting.look.goes_on() {
                 if condition() {
                     break;
                 }
-            } else if progress.sleep(awaits, condition) {
+                continue;
+            }
+            // Another waiter reads, and wakes this thread. If both looked, they would take the processor from each
+            // other and from the threads whose work they wait for.
+            waiting.slept = true;
+            if progress.sleep(awaits, condition) {
                 break;
             }
         }
-        progress.patience().learn(begun.elapsed());
+        waiting.look.end(!waiting.slept);
     }
+}
+
+/// A thread that waits.
+struct Waiting<'a> {
+    awaits: Change,
+    condition: &'a dyn Fn() -> bool,
+    look: Look<'a>,
+    slept: bool,
 }
 
 /// The turn to read; given back when dropped.
@@ -193,31 +209,25 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     // False when the connection is broken.
-    fn read_until(
-        &mut self,
-        core: &Core,
-        awaits: Change,
-        spin_until: Instant,
-        condition: &dyn Fn() -> bool,
-    ) -> bool {
+    fn read_until(&mut self, core: &Core, waiting: &mut Waiting<'_>) -> bool {
         let _guard = core.guard();
-        let patience = core.progress.patience();
         loop {
             match super::thread::as_ours(|| self.pump(core)) {
                 Ok(true) => {}
-                Ok(false) if Instant::now() < spin_until && patience.offer_core() => {}
-                Ok(false) => core
-                    .progress
-                    .sleep_with(&self.inlet.bell, awaits, condition, || {
-                        self.inlet.wait_for_bytes()
-                    }),
+                Ok(false) if !waiting.slept && waiting.look.goes_on() => {}
+                Ok(false) => {
+                    waiting.slept = true;
+                    let (bell, sleep) = (&self.inlet.bell, || self.inlet.wait_for_bytes());
+                    core.progress
+                        .sleep_with(bell, waiting.awaits, waiting.condition, sleep);
+                }
                 Err(reason) => {
                     self.is_last = true;
                     core.fail(reason);
                     return false;
                 }
             }
-            if condition() {
+            if (waiting.condition)() {
                 return true;
             }
         }

@@ -41,6 +41,11 @@ impl Turn {
         self.taken.is_none() && !self.over
     }
 
+    /// Whether the reading thread has it, which hands on what is there and leaves.
+    pub(super) fn is_the_threads(&self) -> bool {
+        self.taken == Some(Who::Thread)
+    }
+
     /// Gives the turn back. Says whether the reading thread must be armed.
     pub(super) fn leave(&mut self) -> bool {
         self.taken.take() == Some(Who::Waiter)

@@ -1,19 +1,16 @@
 //! Waiting for what a session brings.
 //!
 //! A waiter looks at its own condition whenever [`Progress`] says that something has changed. It first
-//! spins for about as long as waits have lately taken, if that is short: waking a sleeping core costs
-//! more than most answers of a near node take. It never spins where only one core is allowed. Then it
-//! sleeps, and is woken only by changes it [awaits](Change), so that a thousand sleepers cost each
-//! other nothing.
+//! looks for a while, as far as that has lately been worth its cost ([`Patience`]). Then it sleeps, and
+//! is woken only by changes it [awaits](Change), so that a thousand sleepers cost each other nothing.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use std::time::Instant;
 
 use causeway_proto::id::{EventId, RequestId};
-use causeway_proto::patience::Patience;
+use causeway_proto::patience::{Look, Patience};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -149,26 +146,21 @@ impl Progress {
         if condition() {
             return;
         }
-        let begun = Instant::now();
-        if !self.spin(begun + self.patience.budget(), condition) {
+        let mut look = self.patience.begin();
+        let found = self.look(&mut look, condition);
+        if !found {
             while !self.sleep(awaits, condition) {}
         }
-        self.patience.learn(begun.elapsed());
+        look.end(found);
     }
 
-    /// Looks at the condition at every change until then; whether it came to hold.
-    pub(super) fn spin(&self, until: Instant, condition: &dyn Fn() -> bool) -> bool {
-        let mut seen = self.changes.load(Ordering::Acquire);
-        while Instant::now() < until {
-            for _ in 0..32 {
-                let now = self.changes.load(Ordering::Acquire);
-                if now != seen {
-                    seen = now;
-                    if condition() {
-                        return true;
-                    }
-                }
-                std::hint::spin_loop();
+    // Looks at the condition at every change; whether it came to hold before the look was over.
+    fn look(&self, look: &mut Look<'_>, condition: &dyn Fn() -> bool) -> bool {
+        let mut seen = None;
+        while look.goes_on() {
+            let now = self.changes.load(Ordering::Acquire);
+            if seen.replace(now) != Some(now) && condition() {
+                return true;
             }
         }
         false

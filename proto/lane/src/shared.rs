@@ -1,9 +1,10 @@
 //! A stream through shared memory: one ring to send into, one to receive from.
 //!
 //! One thread at a time sends, one receives. Each copies what there is room or bytes for, says how far it
-//! is, and goes on; so both ends copy at the same time. Who has nothing to do looks a little while, a longer
-//! one amid a transfer, and offers its core to others between two looks: the other end may be on the same.
-//! Then it says that it sleeps and waits for its bell; so an idle lane costs nothing.
+//! is, and goes on; so both ends copy at the same time. Amid a transfer a thread that has nothing to do looks for a
+//! while, and before one as far as that has lately been worth its cost ([`Patience`]). It offers its core to others
+//! between two looks: the other end may be on the same. Then it says that it sleeps and waits for its bell; so an idle
+//! lane costs nothing.
 //!
 //! Invariant: after [`Shared::shut_down`], and when the other process is gone, nobody stays inside longer
 //! than a look and one step's copy take.
@@ -14,14 +15,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use causeway_proto::patience::{self, Patience};
 use parking_lot::Mutex;
 
 use crate::bell::Bell;
 use crate::memory::{Memory, Which};
 use crate::ring::{self, Impossible};
-
-/// So long it is looked for something new, before sleeping: less than a wake-up takes.
-const LOOK: Duration = Duration::from_micros(25);
 
 /// So long it is looked for more of what has begun: some wake-ups, so that both ends stay awake while they copy.
 const LOOK_FOR_MORE: Duration = Duration::from_micros(200);
@@ -49,7 +48,43 @@ pub struct Shared {
     memory: Memory,
     sending: End,
     receiving: End,
+    // Of the thread that receives and is not amid a transfer.
+    patience: Patience,
     closed: AtomicBool,
+}
+
+/// How a thread that has nothing to do looks before it sleeps.
+enum Look<'a> {
+    /// For more of what has begun, since then.
+    Amid(Instant),
+    /// For something new.
+    Before(patience::Look<'a>),
+}
+
+impl Look<'_> {
+    fn amid() -> Self {
+        Look::Amid(Instant::now())
+    }
+
+    // Offers the core before.
+    fn goes_on(&mut self) -> bool {
+        match self {
+            Look::Amid(begun) => {
+                let goes_on = may_look() && begun.elapsed() < LOOK_FOR_MORE;
+                if goes_on {
+                    std::thread::yield_now();
+                }
+                goes_on
+            }
+            Look::Before(look) => look.goes_on(),
+        }
+    }
+
+    fn end(self, found: bool) {
+        if let Look::Before(look) = self {
+            look.end(found);
+        }
+    }
 }
 
 /// One ring from this side.
@@ -77,6 +112,7 @@ impl Shared {
             memory,
             sending: end(sends, sending),
             receiving: end(receives, receiving),
+            patience: Patience::new(),
             closed: AtomicBool::new(false),
         }
     }
@@ -134,7 +170,7 @@ impl Shared {
                     break;
                 }
                 let has_room = || Ok(room(*head, 1)?.length > 0);
-                if !self.wait(LOOK_FOR_MORE, control.sender_sleeps, bell, has_room)? {
+                if !self.wait(Look::amid(), control.sender_sleeps, bell, has_room)? {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
                 continue;
@@ -166,16 +202,16 @@ impl Shared {
         caching: Caching,
     ) -> io::Result<usize> {
         // SAFETY: the caller's word.
-        unsafe { self.receive_within(LOOK, to, length, caching) }
+        unsafe { self.receive_looking(|| Look::Before(self.patience.begin()), to, length, caching) }
     }
 
-    /// [`Shared::receive_some`], which looks so long before it sleeps.
+    /// [`Shared::receive_some`], which looks so before it sleeps.
     ///
     /// # Safety
     /// As there.
-    unsafe fn receive_within(
-        &self,
-        look: Duration,
+    unsafe fn receive_looking<'a>(
+        &'a self,
+        look: impl Fn() -> Look<'a>,
         to: *mut u8,
         length: usize,
         caching: Caching,
@@ -198,7 +234,7 @@ impl Shared {
                 break span;
             }
             let has_bytes = || Ok(content(*tail, 1)?.length > 0);
-            if !self.wait(look, control.receiver_sleeps, bell, has_bytes)? {
+            if !self.wait(look(), control.receiver_sleeps, bell, has_bytes)? {
                 return Ok(0);
             }
         };
@@ -231,7 +267,7 @@ impl Shared {
     ) -> io::Result<()> {
         while length > 0 {
             // SAFETY: the caller's memory, of which `length` bytes are left from `to` on.
-            let got = unsafe { self.receive_within(LOOK_FOR_MORE, to, length, caching)? };
+            let got = unsafe { self.receive_looking(Look::amid, to, length, caching)? };
             if got == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -260,21 +296,20 @@ impl Shared {
     /// Waits until `ready` may hold; false when it does not and nobody is left to make it so.
     fn wait(
         &self,
-        look: Duration,
+        mut look: Look<'_>,
         sleeps: &AtomicU32,
         bell: &Bell,
         ready: impl Fn() -> Result<bool, Impossible>,
     ) -> io::Result<bool> {
-        let begun = Instant::now();
-        while may_look() && begun.elapsed() < look {
+        while look.goes_on() {
             for _ in 0..16 {
                 if ready().map_err(nonsense)? {
+                    look.end(true);
                     return Ok(true);
                 }
                 std::hint::spin_loop();
             }
             self.check_open()?;
-            std::thread::yield_now();
         }
         sleeps.store(1, Ordering::Relaxed);
         // Either the other side sees that we sleep, or we see what it has done: see `tell`.
@@ -284,6 +319,7 @@ impl Shared {
             there = bell.wait()?;
         }
         sleeps.store(0, Ordering::Relaxed);
+        look.end(false);
         self.check_open()?;
         // Who is gone may have sent before.
         Ok(there || ready().map_err(nonsense)?)

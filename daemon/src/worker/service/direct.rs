@@ -8,7 +8,6 @@
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use causeway_proto::command::{Command, CommandBatch};
@@ -80,25 +79,22 @@ struct Patient {
 
 impl Read for Patient {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let begun = Instant::now();
-        let until = begun + self.patience.budget();
         let mut look = || match rustix::net::recv(&self.socket, &mut *into, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => None,
-            read => Some(read),
+            read => Some(read.map(|(count, _)| count).map_err(io::Error::from)),
         };
-        let mut read = look();
-        if let Some(Ok((count, _))) = read {
-            // Nothing was waited for, so nothing is to be learned.
-            return Ok(count);
+        if let Some(read) = look() {
+            // Nothing was waited for, so nothing is to be settled.
+            return read;
         }
-        while read.is_none() && Instant::now() < until && self.patience.offer_core() {
-            read = look();
+        let mut patient = self.patience.begin();
+        let mut found = None;
+        while found.is_none() && patient.goes_on() {
+            found = look();
         }
-        let read = match read {
-            Some(read) => read.map(|(count, _)| count).map_err(io::Error::from),
-            None => self.socket.read(into),
-        };
-        self.patience.learn(begun.elapsed());
+        let was_found = found.is_some();
+        let read = found.unwrap_or_else(|| self.socket.read(into));
+        patient.end(was_found);
         read
     }
 }

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 
 use super::links::Link;
 use super::outbox::Outbox;
+use super::unseen::Earlier;
 use super::{Shared, mirrors};
 use crate::runtime::event::{Event, Listener, Times};
 
@@ -100,6 +101,8 @@ pub(crate) struct Command {
     last: OnceLock<Arc<Event>>,
     // A replay's commands before the one that ends it, as far as they have events.
     parts: OnceLock<Vec<Event>>,
+    // Commands of its queue that have ended when it ends, and whose ends it tells.
+    earlier: OnceLock<Earlier>,
     // Whom to tell of the end.
     tells: Mutex<Vec<Tell>>,
 }
@@ -122,6 +125,7 @@ impl Command {
             first: OnceLock::new(),
             last: OnceLock::new(),
             parts: OnceLock::new(),
+            earlier: OnceLock::new(),
             tells: Mutex::default(),
         })
     }
@@ -196,6 +200,11 @@ impl Command {
     /// These come with its native event, which ends after them.
     pub(crate) fn consists_of(&self, parts: Vec<Event>) {
         let _ = self.parts.set(parts);
+    }
+
+    /// The native end of this command tells of these as well.
+    pub(crate) fn comes_after(&self, earlier: Earlier) {
+        let _ = self.earlier.set(earlier);
     }
 
     fn parts(&self) -> &[Event] {
@@ -285,6 +294,9 @@ impl Listener for Command {
             failed().unwrap_or(status)
         };
         self.outbox.end(1);
+        if let Some(earlier) = self.earlier.get() {
+            self.outbox.gather(earlier.completions());
+        }
         self.finish(status, String::new());
     }
 }

@@ -125,6 +125,11 @@ impl Outbox {
         }
     }
 
+    /// Several commands have ended; the client hears of them with what the caller adds next.
+    pub(crate) fn gather(&self, completions: Vec<Completion>) {
+        self.state.lock().batch.completions.extend(completions);
+    }
+
     /// Several commands have ended.
     pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Arc<dyn Send + Sync>) {
         let mut state = self.state.lock();

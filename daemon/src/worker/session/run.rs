@@ -190,6 +190,12 @@ impl<'a> Runner<'a> {
         match self.enqueue(&task) {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
+                // A command that waits for others may fail before those in front of it have ended.
+                if task.waits.is_empty()
+                    && let Some(earlier) = task.queue.unseen.take(self.shared)
+                {
+                    command.comes_after(earlier);
+                }
                 self.watch_command(&command);
                 self.pass(&command);
             }

@@ -4,7 +4,8 @@
 //! next command that somebody looks at. The client marks them, and here they take a shorter way: no node in the
 //! graph where nothing is before them in their in-order queue, no call back of the driver for each. They gather with their
 //! queue; the driver is asked to call back for the last of a group, of at most [`GROUP`] and at the end of
-//! each batch of commands, and then all of the group are told, each with its own status. Where the driver's events are
+//! each batch of commands, and then all of the group are told, each with its own status. If a command comes behind them
+//! that waits for nothing else and that somebody looks at, its own end tells of them too ([`Earlier`]). Where the driver's events are
 //! dear (those that we must look at ourselves), launches with another behind them have none; they end as the next that has one.
 //!
 //! What it is not: it decides no order. Invariant: what was added is told: whoever adds to a queue closes its
@@ -74,6 +75,48 @@ impl Unseen {
     }
 }
 
+impl Unseen {
+    /// What has gathered, for a command that the caller has just enqueued behind it and that waits for nothing else. The
+    /// next command begins another group. None if nothing has, or if the last has no event of its own.
+    pub(crate) fn take(&self, shared: &Shared) -> Option<Earlier> {
+        let mut commands = self.0.lock();
+        commands.last()?.1.as_ref()?;
+        Some(Earlier {
+            commands: std::mem::take(&mut *commands),
+            count: Arc::clone(&shared.unseen),
+        })
+    }
+}
+
+/// Commands of an in-order queue that have ended when the command behind them ends, which tells of them.
+pub(crate) struct Earlier {
+    commands: Vec<Gathered>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Earlier {
+    /// What the client hears of them, in their order. The command behind them has ended.
+    pub(crate) fn completions(&self) -> Vec<Completion> {
+        let completions = told(&self.commands, Status::SUCCESS);
+        self.count.fetch_sub(completions.len(), Ordering::Relaxed);
+        completions
+    }
+}
+
+// What the client hears of commands that have ended, in their order. One without an event ended as the one behind it;
+// `behind` is the status of the one behind them all.
+fn told(commands: &[Gathered], mut behind: Status) -> Vec<Completion> {
+    let from_last = commands.iter().rev().map(|(id, event)| {
+        if let Some(event) = event {
+            behind = event.failure().unwrap_or(Status::SUCCESS);
+        }
+        ended(*id, behind)
+    });
+    let mut completions: Vec<Completion> = from_last.collect();
+    completions.reverse();
+    completions
+}
+
 // Nothing tells of `last`, nor of those before it that have no event: they end now. What is left of the group ends in
 // one that has.
 fn give_up_tail(
@@ -106,16 +149,8 @@ impl Listener for Group {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
-        // From the last to the first: who has no event ended as the one behind it.
-        let mut behind = status;
-        let mut completions = vec![ended(self.last.0, status)];
-        completions.extend(self.earlier.iter().rev().map(|(id, event)| {
-            if let Some(event) = event {
-                behind = event.failure().unwrap_or(Status::SUCCESS);
-            }
-            ended(*id, behind)
-        }));
-        completions.reverse();
+        let mut completions = told(&self.earlier, status);
+        completions.push(ended(self.last.0, status));
         self.count.fetch_sub(completions.len(), Ordering::Relaxed);
         self.outbox.end(1);
         let outbox = Arc::clone(&self.outbox);

@@ -62,7 +62,7 @@ impl Purpose {
     }
 }
 
-/// Enqueues the map's command.
+/// Enqueues the map's command; none where it would move nothing, would have ended already, and nobody has its event.
 fn enqueue_map(
     queue: &Arc<Queue>,
     (buffer, region): (&Arc<Buffer>, Region),
@@ -71,7 +71,7 @@ fn enqueue_map(
     command: cl_command_type,
     wait: Vec<Arc<Event>>,
     wants_event: bool,
-) -> ClResult<Arc<Event>> {
+) -> ClResult<Option<Arc<Event>>> {
     if queue.context().is_distributed() {
         let work = Work::Map(Map {
             buffer: buffer.clone(),
@@ -87,14 +87,17 @@ fn enqueue_map(
             finisher: None,
             visible: true,
         };
-        return queue.submit(submission, |_| Ok(()));
+        return queue.submit(submission, |_| Ok(())).map(Some);
     }
     let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
     // Looked at with the first map, whatever it is for: later ones may find bytes that the application is writing.
     let takes_bytes = buffer.takes_bytes(is_writable);
     if !purpose.fetches() || !takes_bytes {
+        if !wants_event && queue.may_leave_out(&wait) && queue.is_idle() {
+            return Ok(None);
+        }
         let hold = smallvec![buffer.clone()];
-        return nothing(queue, command, wait, hold, keep, wants_event);
+        return nothing(queue, command, wait, hold, keep, wants_event).map(Some);
     }
     let transfer = Transfer {
         buffer: buffer.root().clone(),
@@ -105,7 +108,7 @@ fn enqueue_map(
         wants_event,
         keep,
     };
-    transfer.read(queue)
+    transfer.read(queue).map(Some)
 }
 
 /// The arguments that maps of buffers and images share.
@@ -153,14 +156,20 @@ pub(in crate::api) fn map_on(
     let (key, address) = (map.key(), map.address());
     let wants_event = !how.event.is_null();
     let what = (buffer, region);
-    let enqueued = enqueue_map(queue, what, map, purpose, how.command, wait, wants_event);
-    let stub = enqueued.inspect_err(|_| buffer.cancel_map(key))?;
-    buffer.mapped_by(key, &stub);
-    if how.blocking {
-        stub.outcome().inspect_err(|_| buffer.cancel_map(key))?;
+    let enqueue = || enqueue_map(queue, what, map, purpose, how.command, wait, wants_event);
+    let enqueued = if how.blocking && !queue.context().is_distributed() {
+        queue.before_waiting(enqueue)
+    } else {
+        enqueue()
+    };
+    if let Some(stub) = enqueued.inspect_err(|_| buffer.cancel_map(key))? {
+        buffer.mapped_by(key, &stub);
+        if how.blocking {
+            stub.outcome().inspect_err(|_| buffer.cancel_map(key))?;
+        }
+        // SAFETY: the specification lets `event` be NULL or writable.
+        unsafe { give_event(how.event, stub) };
     }
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(how.event, stub) };
     Ok(std::ptr::with_exposed_provenance_mut(address))
 }
 
@@ -201,6 +210,7 @@ pub(in crate::api) fn unmap_on(
     let wants_event = !event.is_null();
     let memory = buffer.clone();
     let stub = match unmap.upload {
+        None if !wants_event && queue.may_leave_out(&wait) => return Ok(()),
         None => {
             let hold = smallvec![buffer];
             nothing(queue, command, wait, hold, keep, wants_event)?
