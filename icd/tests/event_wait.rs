@@ -19,13 +19,16 @@ const STILL: Duration = Duration::from_millis(50);
 /// A thread has begun to end the event of this number, and goes on when it is told to.
 type Ending = (usize, ThreadId, Sender<()>);
 
+/// Runs when an event ends, before anybody sees that.
+type Ends = Box<dyn FnOnce(Status, &bytes::Bytes) + Send>;
+
 fn marker(
     queue: &Arc<Queue>,
     number: usize,
     endings: Option<&Sender<Ending>>,
 ) -> ClResult<Arc<Event>> {
     let finisher = endings.cloned().map(|endings| {
-        let ends: Box<dyn FnOnce(Status, &bytes::Bytes) + Send> = Box::new(move |_, _| {
+        let ends: Ends = Box::new(move |_, _| {
             let (go_on, told) = channel();
             let _ = endings.send((number, std::thread::current().id(), go_on));
             let _ = told.recv();
