@@ -129,6 +129,14 @@ static const struct probe FILES[] = {
     OPENS("$DIR/key", READ, -EACCES),
     OPENS("$DIR/key", WRITE, -EACCES),
     OPENS("$DIR/new", CREATE, -EACCES),
+    {"a program with its owner's rights", SYS_openat, {HERE, TEXT, CREATE, 04755}, "$DIR/new", -EPERM, 0},
+    {"a program with its group's rights", SYS_openat, {HERE, TEXT, CREATE, 02755}, "$DIR/new", -EPERM, 0},
+    {"a program with rights, without a name", SYS_openat, {HERE, TEXT, TEMPORARY, 04755}, "$DIR", -EPERM, 0},
+    {"open", SYS_open, {TEXT, CREATE, 04755}, "$DIR/new", -EPERM, 0},
+    {"creat", SYS_creat, {TEXT, 04755}, "$DIR/new", -EPERM, 0},
+    {"mknod of a file", SYS_mknod, {TEXT, S_IFREG | 04755, 0}, "$DIR/new", -EPERM, 0},
+    {"mknodat of a file", SYS_mknodat, {HERE, TEXT, S_IFREG | 04755, 0}, "$DIR/new", -EPERM, 0},
+    {"openat2", 437, {HERE, TEXT, DATA, 24}, "$DIR/key", -ENOSYS, 0},
     {"truncate", SYS_truncate, {TEXT, 0}, "$DIR/key", -EACCES, 0},
     {"unlink", SYS_unlink, {TEXT}, "$DIR/key", -EACCES, 0},
     {"rename", SYS_rename, {TEXT, TEXT2}, "$DIR/key", -EACCES, 0},
@@ -283,6 +291,8 @@ static const struct probe CALLS[] = {
     {"open_tree", 428, {HERE, DATA, 0}, NULL, -EPERM, 0},
     {"move_mount", 429, {0, DATA, 0, DATA, 0}, NULL, -EPERM, 0},
     {"mount_setattr", 442, {0, DATA, 0, DATA, 32}, NULL, -EPERM, 0},
+    {"statmount", 457, {DATA, DATA, 512, 0}, NULL, -EPERM, 0},
+    {"listmount", 458, {DATA, DATA, 1, 0}, NULL, -EPERM, 0},
     {"chroot", SYS_chroot, {DATA}, NULL, -EPERM, 0},
     {"pivot_root", SYS_pivot_root, {DATA, DATA}, NULL, -EPERM, 0},
     {"acct", SYS_acct, {0}, NULL, -EPERM, 0},
@@ -318,6 +328,7 @@ static const struct probe CALLS[] = {
     {"sendto with MSG_FASTOPEN", SYS_sendto, {KEPT, DATA, 1, FASTOPEN, ADDRESS, 16}, NULL, -EPERM, 0}, \
     {"sendmsg with MSG_FASTOPEN", SYS_sendmsg, {KEPT, MESSAGE, FASTOPEN | MSG_NOSIGNAL}, NULL, -EPERM, 0}, \
     {"sendmmsg with MSG_FASTOPEN", SYS_sendmmsg, {KEPT, MESSAGE, 1, FASTOPEN}, NULL, -EPERM, 0}, \
+    {"another protocol's socket of TCP's", SYS_setsockopt, {KEPT, IPPROTO_TCP, 31, TEXT, 4}, "smc", -EPERM, 0}, \
     SOCKET("MPTCP", AF_INET, SOCK_STREAM, MPTCP), \
     SOCKET("MPTCP over IPv6", AF_INET6, SOCK_STREAM, MPTCP), \
     SOCKET("SCTP", AF_INET, SOCK_STREAM, 132), \

@@ -10,7 +10,8 @@
 //! Calls that name a process are denied for every number but 0 and the worker's own. A filter sees no more
 //! than numbers, so a thread changes its own priority or processors by 0, and no other thread's.
 //!
-//! `clone3` fails with `ENOSYS`, because a filter cannot look at its flags; the C library uses `clone` then.
+//! `clone3` and `openat2` fail with `ENOSYS`, because a filter cannot look at their flags; who uses them knows how to
+//! do without.
 //! Calls that are newer than this list fail with `ENOSYS` too: the kernel gets new ways to old effects (`file_setattr`),
 //! and programs know how to do without what is new. `setsid` and `setpgid` are denied so that what a
 //! driver starts stays in the worker's process group, which ends with the worker. Calls by the numbers of
@@ -35,6 +36,8 @@ const NEWEST: u32 = 462;
 const SYS_MOUNT_SETATTR: i64 = 442;
 const SYS_QUOTACTL_FD: i64 = 443;
 const SYS_PROCESS_MRELEASE: i64 = 448;
+const SYS_STATMOUNT: i64 = 457;
+const SYS_LISTMOUNT: i64 = 458;
 const SYS_FCHMODAT2: i64 = 452;
 
 /// Calls that act on other processes.
@@ -55,8 +58,9 @@ const OTHERS: [i64; 13] = [
     libc::SYS_setpgid,
 ];
 
-/// Calls that change what the process sees: mounts, roots, namespaces, files by number.
-const WORLD: [i64; 18] = [
+/// Calls that change what the process sees: mounts, roots, namespaces, files by number. Two tell of mounts as
+/// `/proc/mounts` does, which cannot be read.
+const WORLD: [i64; 20] = [
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -68,6 +72,8 @@ const WORLD: [i64; 18] = [
     libc::SYS_fsmount,
     libc::SYS_fspick,
     SYS_MOUNT_SETATTR,
+    SYS_STATMOUNT,
+    SYS_LISTMOUNT,
     libc::SYS_unshare,
     libc::SYS_setns,
     libc::SYS_open_by_handle_at,
@@ -203,6 +209,26 @@ const CLONE: [i32; 8] = [
     libc::CLONE_PARENT,
 ];
 
+/// Calls that may make a file, with the numbers of the arguments in which its mode and their flags are. It may not run
+/// with the rights of its owner or its group: a worker that is root would make programs for all.
+const MAKING: [(i64, u8, u8); 1] = [(libc::SYS_openat, 3, 2)];
+/// The same of calls that make a file always.
+const MAKING_ALWAYS: [(i64, u8); 1] = [(libc::SYS_mknodat, 2)];
+#[cfg(target_arch = "x86_64")]
+const MAKING_HERE: [(i64, u8, u8); 1] = [(libc::SYS_open, 2, 1)];
+#[cfg(target_arch = "x86_64")]
+const MAKING_ALWAYS_HERE: [(i64, u8); 2] = [(libc::SYS_creat, 1), (libc::SYS_mknod, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const MAKING_HERE: [(i64, u8, u8); 0] = [];
+#[cfg(not(target_arch = "x86_64"))]
+const MAKING_ALWAYS_HERE: [(i64, u8); 0] = [];
+const OF_OWNER: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
+/// What a flag that makes a file has: `O_CREAT`, and what `O_TMPFILE` has besides the flag for directories.
+const MAKES: [u64; 2] = [
+    libc::O_CREAT as u64,
+    (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64,
+];
+
 /// Requests of `ioctl`, whatever the driver. The first two type into the terminal from which the daemon was
 /// started; the next have the kernel send signals to other processes; the last change what is written about a file.
 const REQUESTS: [u32; 7] = [
@@ -238,6 +264,8 @@ const SOCKETS: [(i32, &[i32]); 4] = [
     ),
 ];
 const INTERNET: &[i32] = &[0, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
+/// What makes another protocol's socket of a TCP one: the level and the number of the option `TCP_ULP`.
+const LAYER: [u64; 2] = [libc::IPPROTO_TCP as u64, 31];
 /// What a socket's type is, without its flags.
 const TYPE: u64 = 0xf;
 
@@ -304,7 +332,8 @@ fn absent() -> BpfProgram {
     let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     vec![
         step(LOAD, 0, 0, 0), // the call's number
-        step(EQUAL, 1, 0, libc::SYS_clone3 as u32),
+        step(EQUAL, 2, 0, libc::SYS_clone3 as u32),
+        step(EQUAL, 1, 0, libc::SYS_openat2 as u32),
         // Those of the x32 ABI have a high bit set.
         step(ABOVE, 0, 1, NEWEST),
         step(RETURN, 0, 0, ENOSYS),
@@ -349,6 +378,28 @@ fn rules(own: u32, datagrams: bool) -> Result<Rules, BackendError> {
         let flag = libc::MSG_FASTOPEN as u64;
         add(call, &[is(flags, SeccompCmpOp::MaskedEq(flag), flag)?])?;
     }
+    for (call, mode, flags) in MAKING.into_iter().chain(MAKING_HERE) {
+        for (bit, flag) in OF_OWNER
+            .into_iter()
+            .flat_map(|bit| MAKES.map(|flag| (bit, flag)))
+        {
+            let makes = is(flags, SeccompCmpOp::MaskedEq(flag), flag)?;
+            add(call, &[is(mode, SeccompCmpOp::MaskedEq(bit), bit)?, makes])?;
+        }
+    }
+    for (call, mode) in MAKING_ALWAYS.into_iter().chain(MAKING_ALWAYS_HERE) {
+        for bit in OF_OWNER {
+            add(call, &[is(mode, SeccompCmpOp::MaskedEq(bit), bit)?])?;
+        }
+    }
+    let [level, option] = LAYER;
+    add(
+        libc::SYS_setsockopt,
+        &[
+            is(1, SeccompCmpOp::Eq, level)?,
+            is(2, SeccompCmpOp::Eq, option)?,
+        ],
+    )?;
     for request in REQUESTS {
         add(libc::SYS_ioctl, &[is(1, SeccompCmpOp::Eq, request.into())?])?;
     }
