@@ -491,9 +491,15 @@ fn looks_of_a_loss(buffers: u64, commands: u64) -> u64 {
 fn a_loss_costs_what_was_under_way_whatever_else_there_is() {
     let few = looks_of_a_loss(4, 400);
     let many = looks_of_a_loss(400, 400);
-    assert!(many <= 4 * few.max(400), "{few} looks, beside more buffers {many}");
+    assert!(
+        many <= 4 * few.max(400),
+        "{few} looks, beside more buffers {many}"
+    );
     let later = looks_of_a_loss(400, 1600);
-    assert!(later <= 8 * many.max(400), "{many} looks, of more commands {later}");
+    assert!(
+        later <= 8 * many.max(400),
+        "{many} looks, of more commands {later}"
+    );
 }
 
 /// A box of a million rows, and what its map and unmap come to.
@@ -502,12 +508,19 @@ fn a_million_rows_take_little() {
     let (width, rows) = (64, 1 << 20);
     let size = width * rows;
     let slices = Region::rect(8, [16, 1024, 1000], width, width * 1024).unwrap();
-    for region in [slices, Region::rect(8, [16, rows - 5, 1], width, size).unwrap()] {
+    for region in [
+        slices,
+        Region::rect(8, [16, rows - 5, 1], width, size).unwrap(),
+    ] {
         let mut program = Program::new(size, Contents::AtPlace(site(0)));
         let map = program.run(Place::Client, &[access(region, Mode::MapWrite)]);
         let moved: u64 = map.moved().iter().map(|(_, _, bytes)| bytes).sum();
         assert_eq!(moved, region.packed_length());
-        assert!(map.transfers.len() <= 4, "{} transfers", map.transfers.len());
+        assert!(
+            map.transfers.len() <= 4,
+            "{} transfers",
+            map.transfers.len()
+        );
         let unmap = program.run(site(1), &[access(region, Mode::Upload)]);
         let moved: u64 = unmap.moved().iter().map(|(_, _, bytes)| bytes).sum();
         assert_eq!(moved, region.end() - region.offset());

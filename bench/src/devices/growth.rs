@@ -74,12 +74,7 @@ impl Devices {
         let properties = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
         // SAFETY: a device of the context.
         let queue = unsafe {
-            (self.cl.clCreateCommandQueue)(
-                self.context,
-                self.devices[0],
-                properties,
-                &raw mut code,
-            )
+            (self.cl.clCreateCommandQueue)(self.context, self.devices[0], properties, &raw mut code)
         };
         check("clCreateCommandQueue", code)?;
         let begin = Instant::now();

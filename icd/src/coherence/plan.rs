@@ -364,7 +364,10 @@ impl Planner<'_> {
     // Of many rows the directory does not know which of the bytes that land at the client they are: it is
     // enough that they have landed.
     fn wait_for_landings(&mut self, state: &State) {
-        let landing = state.marks(Place::Client).iter().filter(|mark| mark.lands());
+        let landing = state
+            .marks(Place::Client)
+            .iter()
+            .filter(|mark| mark.lands());
         for event in landing.map(|mark| mark.event) {
             if !(self.is_done)(event) {
                 add(&mut self.waits, event, Needs::End);
@@ -372,13 +375,7 @@ impl Planner<'_> {
         }
     }
 
-    fn add_transfer(
-        &mut self,
-        directory: &Directory,
-        region: Region,
-        source: Place,
-        passes: bool,
-    ) {
+    fn add_transfer(&mut self, directory: &Directory, region: Region, source: Place, passes: bool) {
         let (mut source_waits, mut destination_waits) = (Waits::new(), Waits::new());
         for (span, state) in directory.pieces.within(Span::enclosing(&region)) {
             if !span.meets(&region) {

@@ -117,7 +117,11 @@ impl State {
     }
 
     fn meet(&mut self, addresses: &Region, mut each: impl FnMut(u64, &mut Writer)) {
-        let mut keys: Vec<u64> = self.table.overlapping(addresses).map(|met| *met.1).collect();
+        let mut keys: Vec<u64> = self
+            .table
+            .overlapping(addresses)
+            .map(|met| *met.1)
+            .collect();
         keys.sort_unstable();
         keys.dedup();
         for key in keys {
@@ -148,9 +152,7 @@ fn joined(mut ranges: Vec<Region>) -> Ranges {
     for range in ranges {
         match few.last_mut() {
             Some(last) if *last == range => {}
-            Some(last)
-                if last.is_linear() && range.is_linear() && range.offset() <= last.end() =>
-            {
+            Some(last) if last.is_linear() && range.is_linear() && range.offset() <= last.end() => {
                 *last = hull(*last, range);
             }
             _ => few.push(range),
@@ -185,7 +187,9 @@ impl HostRanges {
     }
 
     fn end(&self, key: u64) {
-        self.remove(key).into_iter().for_each(|writer| self.let_go(writer));
+        self.remove(key)
+            .into_iter()
+            .for_each(|writer| self.let_go(writer));
     }
 
     fn remove(&self, key: u64) -> Option<Writer> {
@@ -198,7 +202,10 @@ impl HostRanges {
     // another waits for, and so on: a loop, since thousands may stand behind each other.
     fn let_go(&self, ended: Writer) {
         let mut left = vec![ended];
-        while let Some(Writer { gates, followers, .. }) = left.pop() {
+        while let Some(Writer {
+            gates, followers, ..
+        }) = left.pop()
+        {
             for gate in gates.into_iter().filter_map(Arc::into_inner) {
                 let key = gate.key;
                 drop(gate);

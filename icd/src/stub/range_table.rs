@@ -59,7 +59,9 @@ impl<T> RangeTable<T> {
     pub(super) fn overlapping(&self, region: &Region) -> impl Iterator<Item = (&Region, &T)> {
         let region = *region;
         let near = move |class: &u32| {
-            let longest = 1u64.checked_shl(*class).map_or(u64::MAX, |length| length - 1);
+            let longest = 1u64
+                .checked_shl(*class)
+                .map_or(u64::MAX, |length| length - 1);
             let first = region.offset().saturating_sub(longest);
             self.entries
                 .range((*class, first, 0)..(*class, region.end().max(first), 0))

@@ -1,5 +1,10 @@
 //! Processor time of many calls against that of few. The time is the process's: one test at a time.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses its own part"
+)]
 
 use std::time::Duration;
 
@@ -23,5 +28,8 @@ pub fn grows_linearly(count: usize, mut calls: impl FnMut(usize)) {
     let few = cost(&mut calls, count);
     let many = cost(&mut calls, 4 * count);
     println!("{count}: {few:?}, {}: {many:?}", 4 * count);
-    assert!(many < 8 * few, "{count} cost {few:?}, four times as many {many:?}");
+    assert!(
+        many < 8 * few,
+        "{count} cost {few:?}, four times as many {many:?}"
+    );
 }
