@@ -93,7 +93,7 @@ impl Program {
             coherence.failed(event_of(index), failure, &self.is_done());
             self.coherence = coherence;
             self.agree();
-        } else if op.is_transfer() || index % 2 == 0 {
+        } else if op.is_transfer() || index.is_multiple_of(2) {
             self.coherence.succeeded(event_of(index));
         }
         self.machine.ops[index].known = true;
