@@ -479,8 +479,10 @@ fn is_inherited(status: Status, wait: &[Arc<Event>]) -> bool {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // The worker keeps an event's state until told; a wait list may name it up to here.
-        if let Some(site) = self.site().filter(|_| !self.unseen) {
+        // The worker forgets by itself what has ended well. The rest it keeps until told: a wait list may name it up to
+        // here.
+        let is_kept = !self.unseen && self.status() != CL_COMPLETE;
+        if let Some(site) = self.site().filter(|_| is_kept) {
             site.release(ObjectKind::Event, self.id.0);
         }
         let state = self.state.get_mut();
