@@ -111,6 +111,11 @@ impl Classes {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Bytes of a unit's memory.
     pub(crate) fn memory(&self, class: ClassId) -> u64 {
         self.all[&class].memory

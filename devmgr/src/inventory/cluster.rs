@@ -11,6 +11,7 @@ use causeway_proto::request::DeviceRequest;
 
 use super::class::{Classes, KindPattern, Pattern, identities, kinds};
 use super::id::{DeviceId, NodeId, Unit};
+use super::limits::{self, TooMuch};
 use super::offer::OfferedDevice;
 use super::select::{Manner, Unfit, choose};
 use super::supply::{ClassId, NodeSlot, Place, Supply};
@@ -28,6 +29,8 @@ pub struct Cluster {
     known: Supply,
     units: u64,
     memory: u64,
+    /// Of all known nodes.
+    devices: usize,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -87,7 +90,9 @@ impl Cluster {
         });
         let new: Vec<Device> = new.collect();
         self.list(slot, Level::Known, false);
+        self.devices += new.len();
         let old = std::mem::replace(&mut self.nodes[slot.0 as usize].devices, new);
+        self.devices -= old.len();
         self.list(slot, Level::Known, true);
         let kept = |of: &Device| {
             let at = self.place(node, of.id);
@@ -279,12 +284,20 @@ impl Cluster {
             && kind.identity.iter().all(|of| of.matches(&device.identity))
     }
 
-    /// Devices and different kinds that nodes would have together with these of one more node.
-    pub(crate) fn with(
+    /// Whether an account's nodes may have all that they have and these devices of one more node.
+    ///
+    /// # Errors
+    /// [`TooMuch`].
+    pub(crate) fn check_account(
         &self,
         nodes: impl Iterator<Item = NodeId>,
         more: &[OfferedDevice],
-    ) -> (usize, usize) {
+    ) -> Result<(), TooMuch> {
+        // Mostly the whole cluster has no more than that.
+        let all = (self.devices + more.len(), self.classes.len() + kinds(more));
+        if limits::check_account(all).is_ok() {
+            return Ok(());
+        }
         let mut classes = BTreeSet::new();
         let mut devices = more.len();
         for slot in nodes.filter_map(|node| self.slots.get(&node)) {
@@ -296,7 +309,7 @@ impl Cluster {
             class.is_none_or(|class| !classes.contains(&class))
         };
         let new: Vec<OfferedDevice> = more.iter().filter(is_new).cloned().collect();
-        (devices, classes.len() + kinds(&new))
+        limits::check_account((devices, classes.len() + kinds(&new)))
     }
 
     fn places(

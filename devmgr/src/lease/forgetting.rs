@@ -4,7 +4,7 @@
 //! been lost is written down now and then, so that a manager that is started anew each week forgets as well; it is not
 //! written when a link breaks, so that no node has to wait for the disk to come back. What an administrator is
 //! draining is kept: it shall not come back as one that is used. An account that joins under ever new names has room for
-//! [`MOST_NODES`], and for so many devices as [`limits`] says: the longest absent of its own makes room for the next.
+//! [`MOST_NODES`], and for so many devices as [`limits`](crate::inventory::limits) says: the longest absent of its own makes room for the next.
 //!
 //! Invariant: whoever is forgotten serves nothing that anybody else could be granted: its units go with it, and if it
 //! comes back it is told first to withdraw what it serves.
@@ -18,7 +18,7 @@ use super::id::Epoch;
 use super::manager::Manager;
 use super::nodes::Node;
 use super::time::Span;
-use crate::inventory::limits::{self, TooMuch};
+use crate::inventory::limits::TooMuch;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::UserName;
 use crate::policy::queue::Place;
@@ -114,7 +114,8 @@ impl Manager {
     ) -> Result<(), TooMuch> {
         let others = self.of_account(account);
         let others = others.filter(|(of, node)| **of != id && !node.is_dispensable());
-        limits::check_account(self.cluster.with(others.map(|(of, _)| *of), devices))
+        let others = others.map(|(of, _)| *of);
+        self.cluster.check_account(others, devices)
     }
 
     /// A node of this account with these devices is about to be taken in.
@@ -125,10 +126,10 @@ impl Manager {
         devices: &[OfferedDevice],
     ) {
         loop {
-            let others: Vec<NodeId> = self.of_account(account).map(|(of, _)| *of).collect();
-            let others = || others.iter().copied().filter(|of| *of != id);
+            let others = || self.of_account(account).map(|(of, _)| *of);
+            let others = || others().filter(|of| *of != id);
             let has_room = others().count() < MOST_NODES
-                && limits::check_account(self.cluster.with(others(), devices)).is_ok();
+                && self.cluster.check_account(others(), devices).is_ok();
             if has_room {
                 return;
             }

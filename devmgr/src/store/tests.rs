@@ -293,7 +293,7 @@ fn a_store_with_flipped_bits_is_used_or_refused_and_never_panics() {
         (random % below as u64) as usize
     };
     let mut refused = 0;
-    for round in 0..300 {
+    for round in 0..150 {
         let mut damaged = whole.clone();
         for _ in 0..=next(8) {
             // Zeros are mostly what nothing looks at.
@@ -318,7 +318,7 @@ fn a_store_with_flipped_bits_is_used_or_refused_and_never_panics() {
             Err(error) => panic!("round {round}: {error}"),
         }
     }
-    assert!(refused > 30, "{refused}");
+    assert!(refused > 15, "{refused}");
 }
 
 #[test]

@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(list.user(&bob, at(u64::MAX / 4)), Ok("bob".to_owned()));
         // Without the file nobody is let in.
         fs::remove_file(&path).unwrap();
-        assert_eq!(list.user(&bob, at(0)), Err(NotAuthenticated::Unknown));
+        assert_eq!(list.user(&bob, at(0)), Err(NotAuthenticated::Unreadable));
     }
 
     #[test]
