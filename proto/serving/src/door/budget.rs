@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn frames_that_carry_nothing_have_a_pace() {
-        let now = Instant::now();
-        let mut budget = Budget::new(now);
+        let mut budget = begun();
+        let (_, now) = budget.idle;
         assert_eq!(budget.pause(IDLE_FRAMES, now), None);
         let pause = budget.pause(IDLE_FRAMES_A_SECOND / 2, now).unwrap();
         assert_eq!(pause, Duration::from_millis(500));
