@@ -420,7 +420,7 @@ mod tests {
             (&*a).write_all(&[i]).unwrap();
             if i % 50 == 0 {
                 // Both ends give up looking and sleep.
-                std::thread::sleep(10 * LOOK);
+                std::thread::sleep(10 * Patience::LIMIT);
             }
             let mut byte = [0];
             (&*a).read_exact(&mut byte).unwrap();
