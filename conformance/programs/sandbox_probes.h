@@ -50,6 +50,7 @@ enum {
 };
 
 #define OPENS(path, flags, expected) {"open", SYS_openat, {HERE, TEXT, flags, 0600}, path, expected, 0}
+#define OPENS_KEPT(path, flags) {"open", SYS_openat, {HERE, TEXT, flags, 0600}, path, WORKS, 1}
 
 /* ---- what every driver needs ---- */
 
@@ -80,6 +81,7 @@ static const struct probe USES[] = {
     {"a TCP socket", SYS_socket, {AF_INET, SOCK_STREAM, 0}, NULL, WORKS, 1},
     {"connect", SYS_connect, {KEPT, ADDRESS, 16}, NULL, WORKS, 0},
     {"send", SYS_sendto, {KEPT, DATA, 1, MSG_NOSIGNAL}, NULL, WORKS, 0},
+    {"ioctl FIONREAD", SYS_ioctl, {KEPT, 0x541b, DATA}, NULL, WORKS, 0},
 };
 
 /* ---- files ---- */
@@ -93,6 +95,9 @@ static const struct probe FILES[] = {
     OPENS("/etc/hostname", READ, -EACCES),
     OPENS("/etc/machine-id", READ, -EACCES),
     OPENS("/etc/fstab", READ, -EACCES),
+    OPENS("/etc/nvidia", READ, -EACCES),
+    OPENS("/etc/nvidia/gridd.conf", READ, -EACCES),
+    OPENS("/etc/nvidia/ClientConfigToken", READ, -EACCES),
     OPENS("/etc/ssl", READ, -EACCES),
     OPENS("/etc/ssh", READ, -EACCES),
     OPENS("/home", READ, -EACCES),
@@ -178,7 +183,13 @@ static const struct probe ATTRIBUTES_OF_FILES[] = {
     {"file_setattr", 469, {HERE, TEXT, DATA, 24, 0}, "$DIR/key", -ENOSYS, 0},
     {"ioctl FS_IOC_SETFLAGS", SYS_ioctl, {0, 0x40086602, DATA}, NULL, -EPERM, 0},
     {"ioctl FS_IOC_FSSETXATTR", SYS_ioctl, {0, 0x401c5820, DATA}, NULL, -EPERM, 0},
+    {"ioctl FS_IOC_SETVERSION", SYS_ioctl, {0, 0x40087602, DATA}, NULL, -EPERM, 0},
+    {"ioctl EXT4_IOC_SETVERSION", SYS_ioctl, {0, 0x40086604, DATA}, NULL, -EPERM, 0},
+    {"ioctl FS_IOC_ENABLE_VERITY", SYS_ioctl, {0, 0x40806685, DATA}, NULL, -EPERM, 0},
+    {"ioctl FS_IOC_SET_ENCRYPTION_POLICY", SYS_ioctl, {0, 0x800c6613, DATA}, NULL, -EPERM, 0},
     {"fcntl F_SETLEASE", SYS_fcntl, {0, F_SETLEASE, F_RDLCK}, NULL, -EPERM, 0},
+    OPENS_KEPT("/usr/lib", READ),
+    {"fcntl F_NOTIFY", SYS_fcntl, {KEPT, 1026, 0x3f}, NULL, -EPERM, 0},
     {"inotify_init1", SYS_inotify_init1, {0}, NULL, WORKS, 1},
     {"inotify_add_watch", SYS_inotify_add_watch, {KEPT, TEXT, 0xfff}, "$DIR/key", -EPERM, 0},
     {"fanotify_init", SYS_fanotify_init, {0, 0}, NULL, -EPERM, 0},
@@ -300,8 +311,26 @@ static const struct probe CALLS[] = {
     {"ioperm", SYS_ioperm, {0, 1, 1}, NULL, -EPERM, 0},
     {"modify_ldt", SYS_modify_ldt, {0, DATA, 16}, NULL, -EPERM, 0},
     {"personality", SYS_personality, {0x0040000}, NULL, -EPERM, 0},
-    {"ioctl TIOCSTI", SYS_ioctl, {0, 0x5412, DATA}, NULL, -EPERM, 0},
-    {"ioctl TIOCLINUX", SYS_ioctl, {0, 0x541c, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCSTI", SYS_ioctl, {2, 0x5412, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCLINUX", SYS_ioctl, {2, 0x541c, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCSPGRP", SYS_ioctl, {2, 0x5410, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCSCTTY", SYS_ioctl, {2, 0x540e, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCNOTTY", SYS_ioctl, {2, 0x5422, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCSWINSZ", SYS_ioctl, {2, 0x5414, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCSETD", SYS_ioctl, {2, 0x5423, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCCONS", SYS_ioctl, {2, 0x541d, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCEXCL", SYS_ioctl, {2, 0x540c, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCVHANGUP", SYS_ioctl, {2, 0x5437, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCSETS", SYS_ioctl, {2, 0x5402, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCSETSW", SYS_ioctl, {2, 0x5403, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCSETSF", SYS_ioctl, {2, 0x5404, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCSETA", SYS_ioctl, {2, 0x5406, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCXONC", SYS_ioctl, {2, 0x540a, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCFLSH", SYS_ioctl, {2, 0x540b, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCSETS2", SYS_ioctl, {2, 0x402c542b, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCSETSW2", SYS_ioctl, {2, 0x402c542c, DATA}, NULL, -EPERM, 0},
+    {"ioctl TCSETSF2", SYS_ioctl, {2, 0x402c542d, DATA}, NULL, -EPERM, 0},
+    {"ioctl TIOCSIG", SYS_ioctl, {2, 0x40045436, DATA}, NULL, -EPERM, 0},
     {"ptrace by its x32 number", 0x40000000 | 521, {16, OTHER, 0, 0}, NULL, -ENOSYS, 0},
     {"getpid by its x32 number", 0x40000000 | 39, {0}, NULL, -ENOSYS, 0},
     {"a call that is newer than the list", 500, {0}, NULL, -ENOSYS, 0},

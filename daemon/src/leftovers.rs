@@ -3,14 +3,16 @@
 //! A worker is killed when its daemon dies, whatever it does; a process that a kernel has forked off is not. It stays in
 //! the worker's process group, which it cannot leave (`worker::confine::calls`), so the group is written down while the
 //! worker lives, and what is left of it is ended when the next daemon starts. Where workers have users of a range, the
-//! processes of these users are ended that no living daemon has started.
+//! processes of these users are killed that no living daemon has started.
 //!
-//! What it is not: it ends nobody's process by a number alone. The number of a group is nobody else's as long as one of
-//! its processes lives, and a record counts only for processes of the same user and session that began later and can
-//! gain no privileges. Invariant: what it does takes [`WITHIN`] at most.
+//! What it is not: it kills nobody's process by a number alone. The number of a group is nobody else's as long as one of
+//! its processes lives, and a record counts only in the namespace of processes in which it was written, and for
+//! processes of the same user and session that began later. A user of a range whom the machine's lists name is
+//! somebody else. Who can gain privileges is no worker's. Invariants: what it does takes [`WITHIN`] at most; the daemon
+//! and its ancestors live.
 #![forbid(unsafe_code)]
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -46,6 +48,8 @@ struct Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     boot: String,
+    /// The namespace in which the numbers mean something.
+    namespace: u64,
     pid: i32,
     session: i32,
     began: u64,
@@ -67,6 +71,7 @@ pub(crate) fn write_down(record: &Path, pid: u32, user: u32) -> io::Result<()> {
     let leader = process(pid).ok_or(io::ErrorKind::NotFound)?;
     let group = Group {
         boot: boot()?,
+        namespace: namespace()?,
         pid,
         session: leader.session,
         began: leader.began,
@@ -82,19 +87,63 @@ pub(crate) fn end_groups(folder: &Path) {
     };
     let records = entries.flatten().map(|entry| entry.path());
     let records = records.filter(|path| path.extension() == Some(OsStr::new(SUFFIX)));
-    let boot = boot().unwrap_or_default();
+    let (Ok(boot), Ok(namespace)) = (boot(), namespace()) else {
+        return;
+    };
     let groups = records.filter_map(|path| Group::decode(&fs::read_to_string(path).ok()?));
-    let groups: Vec<Group> = groups.filter(|group| group.boot == boot).collect();
+    let groups: Vec<Group> = groups
+        .filter(|group| group.boot == boot && group.namespace == namespace)
+        .collect();
     if !groups.is_empty() {
         end(|process, _| groups.iter().any(|group| group.has(process)));
     }
 }
 
-/// Ends the processes of these users that no living daemon has started.
+/// Ends the processes of these users that no living daemon has started, but for users whom the machine's lists name.
 pub(crate) fn end_users(users: &Range<u32>) {
-    if users.clone().any(has_processes) {
-        end(|process, all| users.contains(&process.user) && !is_anybodys(process, users, all));
+    let list = |path| fs::read_to_string(path).unwrap_or_default();
+    let others = others(users, &list("/etc/passwd"), &list("/etc/subuid"));
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(|(name, _)| name.as_str()).collect();
+        tracing::warn!(
+            ?names,
+            "uid_range has numbers that /etc/passwd or /etc/subuid gives to these users: choose a range that nobody \
+             has; processes of these numbers that a killed daemon has left are not killed"
+        );
     }
+    if users.clone().any(has_processes) {
+        end(|process, all| is_left(process, users, &others, all));
+    }
+}
+
+fn is_left(
+    process: &Process,
+    users: &Range<u32>,
+    others: &[(String, Range<u64>)],
+    all: &HashMap<i32, Process>,
+) -> bool {
+    let user = u64::from(process.user);
+    users.contains(&process.user)
+        && process.gains_nothing
+        && !others.iter().any(|(_, has)| has.contains(&user))
+        && !is_anybodys(process, users, all)
+}
+
+/// Who has numbers of these users', by the texts of `/etc/passwd` and `/etc/subuid`.
+fn others(users: &Range<u32>, passwd: &str, subuid: &str) -> Vec<(String, Range<u64>)> {
+    let fields = |line: &str| -> Vec<String> { line.split(':').map(str::to_owned).collect() };
+    let of = |line: &str, first: usize, count: Option<usize>| {
+        let fields = fields(line);
+        let number = |at: usize| fields.get(at)?.trim().parse::<u64>().ok();
+        let first = number(first)?;
+        let count = count.map_or(Some(1), number)?;
+        Some((fields.first()?.clone(), first..first.saturating_add(count)))
+    };
+    let named = passwd.lines().filter_map(|line| of(line, 2, None));
+    let lent = subuid.lines().filter_map(|line| of(line, 1, Some(2)));
+    let (start, end) = (u64::from(users.start), u64::from(users.end));
+    let overlaps = |has: &Range<u64>| has.start < end && start < has.end;
+    named.chain(lent).filter(|(_, has)| overlaps(has)).collect()
 }
 
 /// Whether a process runs as this user.
@@ -124,7 +173,9 @@ fn end(is_left: impl Fn(&Process, &HashMap<i32, Process>) -> bool) {
     let mut ended = HashSet::new();
     loop {
         let all = processes();
-        let left: Vec<&Process> = all.values().filter(|of| is_left(of, &all)).collect();
+        let own = ancestry(rustix::process::getpid().as_raw_nonzero().get(), &all);
+        let left = all.values().filter(|of| !own.contains(&of.pid));
+        let left: Vec<&Process> = left.filter(|of| is_left(of, &all)).collect();
         if left.is_empty() {
             break;
         }
@@ -134,15 +185,28 @@ fn end(is_left: impl Fn(&Process, &HashMap<i32, Process>) -> bool) {
             break;
         }
         let killed = left.iter().filter(|of| kill(of));
-        ended.extend(killed.map(|of| (of.pid, of.began)));
+        ended.extend(killed.map(|of| (of.pid, of.began, of.user)));
         std::thread::sleep(PAUSE);
     }
     if !ended.is_empty() {
+        let pids: Vec<i32> = ended.iter().map(|(pid, ..)| *pid).collect();
+        let uids: BTreeSet<u32> = ended.iter().map(|(.., user)| *user).collect();
         tracing::warn!(
-            processes = ended.len(),
-            "a daemon was killed and has left processes of its sessions: they were ended"
+            ?pids,
+            ?uids,
+            "these processes of an earlier daemon's sessions were left, and were killed"
         );
     }
+}
+
+/// A process and all that it comes from.
+fn ancestry(pid: i32, all: &HashMap<i32, Process>) -> HashSet<i32> {
+    let mut found = HashSet::new();
+    let mut next = Some(pid);
+    while let Some(pid) = next.filter(|&pid| found.insert(pid)) {
+        next = all.get(&pid).map(|of| of.parent);
+    }
+    found
 }
 
 fn kill(of: &Process) -> bool {
@@ -169,18 +233,20 @@ impl Group {
     fn encode(&self) -> String {
         let Group {
             boot,
+            namespace,
             pid,
             session,
             began,
             user,
         } = self;
-        format!("{boot} {pid} {session} {began} {user}\n")
+        format!("{boot} {namespace} {pid} {session} {began} {user}\n")
     }
 
     fn decode(text: &str) -> Option<Group> {
         let mut words = text.split_whitespace();
         Some(Group {
             boot: words.next()?.to_owned(),
+            namespace: words.next()?.parse().ok()?,
             pid: words.next()?.parse().ok()?,
             session: words.next()?.parse().ok()?,
             began: words.next()?.parse().ok()?,
@@ -193,6 +259,12 @@ impl Group {
 fn boot() -> io::Result<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(boot.trim().to_owned())
+}
+
+/// They mean something in one namespace: containers of one machine have the same boot.
+fn namespace() -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
 /// All that have not ended.
@@ -276,6 +348,7 @@ mod tests {
     fn a_group_is_what_was_written_down_and_nobody_elses() {
         let group = Group {
             boot: "boot".to_owned(),
+            namespace: 4_026_531_836,
             pid: 70,
             session: 60,
             began: 900,
@@ -321,10 +394,31 @@ mod tests {
             process(14, "child", 13, 201),
             process(15, DAEMON, 1, 202),
         ]);
-        let left: Vec<i32> = [11, 12, 13, 14, 15]
-            .into_iter()
-            .filter(|pid| !is_anybodys(&all[pid], &users, &all))
-            .collect();
-        assert_eq!(left, [13, 14, 15]);
+        let left = |others: &[(String, Range<u64>)]| -> Vec<i32> {
+            let pids = [11, 12, 13, 14, 15].into_iter();
+            pids.filter(|pid| is_left(&all[pid], &users, others, &all))
+                .collect()
+        };
+        assert_eq!(left(&[]), [13, 14, 15]);
+        assert_eq!(left(&[("somebody".to_owned(), 201..202)]), [15]);
+        let mut login = all[&15].clone();
+        login.gains_nothing = false;
+        assert!(!is_left(&login, &users, &[], &all));
+        assert_eq!(ancestry(12, &all), HashSet::from([12, 11, 10, 1, 0]));
+    }
+
+    #[test]
+    fn users_whom_the_machines_lists_name_are_found() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\n+nis\n";
+        let subuid = "# lent\nme:100000:65536\nyou:165536:65536\n";
+        let names = |users| -> Vec<String> {
+            let others = others(&users, passwd, subuid);
+            others.into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(1000..1200), ["me"]);
+        assert_eq!(names(200_000..200_200), ["you"]);
+        assert_eq!(names(165_535..165_537), ["me", "you"]);
+        assert_eq!(names(1001..1200), [""; 0]);
+        assert_eq!(names(231_072..231_272), [""; 0]);
     }
 }

@@ -433,6 +433,22 @@ fn stranger(uid: u32) -> std::process::Child {
 }
 
 #[test]
+fn a_process_of_the_range_that_is_no_workers_lives_on() {
+    if !is_root() {
+        return;
+    }
+    let mut own = stranger(200_310);
+    let daemon = Place::new().daemon(
+        causewayd(),
+        "[sessions]\nlimit = 2\nuid_range = \"200300-200311\"\n",
+    );
+    daemon.session().ping();
+    assert!(own.try_wait().unwrap().is_none());
+    own.kill().unwrap();
+    own.wait().unwrap();
+}
+
+#[test]
 fn a_number_that_a_process_has_is_not_given_out() {
     if !is_root() {
         return;

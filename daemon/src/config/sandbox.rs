@@ -168,7 +168,7 @@ fn uid_range(text: &str, workers: u32) -> Result<(u32, u32), String> {
     });
     let Some((first, last)) = ends.filter(|(first, last)| first <= last) else {
         return Err(format!(
-            "{text:?} is no range of user numbers: write FIRST-LAST, such as 200000-200127"
+            "{text:?} is no range of user numbers: write FIRST-LAST, such as 2000000000-2000000127"
         ));
     };
     // The last but one is nobody's on no system; the last means "none".

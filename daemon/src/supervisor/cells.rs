@@ -5,7 +5,7 @@
 //! no two processes that live have the same folder, nor, with a range of users, the same user; a folder goes,
 //! and a user is free again, when the process has ended, and is not given out as long as any process has it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -80,11 +80,15 @@ struct Shared {
 enum Users {
     Daemon,
     Named(Identity),
-    Range {
-        groups: Vec<u32>,
-        /// The one that has been free for longest first.
-        free: Mutex<VecDeque<u32>>,
-    },
+    Range { groups: Vec<u32>, free: Mutex<Free> },
+}
+
+/// The numbers of a range that no cell has.
+struct Free {
+    /// The one that has been free for longest first.
+    numbers: VecDeque<u32>,
+    /// Those of which the log has said that somebody else has them.
+    told: HashSet<u32>,
 }
 
 /// One process's.
@@ -317,7 +321,10 @@ impl Users {
                 leftovers::end_users(&range);
                 Ok(Users::Range {
                     groups: numbers(groups)?,
-                    free: Mutex::new(range.collect()),
+                    free: Mutex::new(Free {
+                        numbers: range.collect(),
+                        told: HashSet::new(),
+                    }),
                 })
             }
         }
@@ -328,7 +335,7 @@ impl Users {
             Users::Daemon => Ok(None),
             Users::Named(user) => Ok(Some(user.clone())),
             Users::Range { groups, free } => {
-                let uid = take_free(&mut free.lock());
+                let uid = free.lock().take(leftovers::has_processes);
                 let uid = uid.ok_or_else(|| io::Error::other("no user of uid_range is free"))?;
                 Ok(Some(Identity {
                     uid,
@@ -341,23 +348,31 @@ impl Users {
 
     fn give_back(&self, uid: Option<u32>) {
         if let (Users::Range { free, .. }, Some(uid)) = (self, uid) {
-            free.lock().push_back(uid);
+            free.lock().numbers.push_back(uid);
         }
     }
 }
 
-/// The first that no process has: not one that a session has left, nor one of another daemon with the same range.
-fn take_free(free: &mut VecDeque<u32>) -> Option<u32> {
-    let at = free
-        .iter()
-        .position(|uid| !leftovers::has_processes(*uid))?;
-    if at > 0 {
-        tracing::warn!(
-            users = at,
-            "users of uid_range have processes already: others are taken"
-        );
+impl Free {
+    /// The first that no process has: not one that a session has left, nor one of another daemon with the same range.
+    /// Those before it go to the back, so that they are not asked about each time.
+    fn take(&mut self, has_processes: impl Fn(u32) -> bool) -> Option<u32> {
+        for _ in 0..self.numbers.len() {
+            let uid = self.numbers.pop_front()?;
+            if !has_processes(uid) {
+                self.told.remove(&uid);
+                return Some(uid);
+            }
+            self.numbers.push_back(uid);
+            if self.told.insert(uid) {
+                tracing::warn!(
+                    uid,
+                    "a number of uid_range has processes already: another is taken"
+                );
+            }
+        }
+        None
     }
-    free.remove(at)
 }
 
 fn unknown(kind: &'static str, name: &str) -> NoCells {
@@ -377,4 +392,26 @@ fn numbers(groups: &Groups) -> Result<Vec<u32>, NoCells> {
         }
     }
     Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_somebody_has_waits_behind_the_others() {
+        let mut free = Free {
+            numbers: (1..=4).collect(),
+            told: HashSet::new(),
+        };
+        assert_eq!(free.take(|uid| uid == 1), Some(2));
+        assert_eq!(
+            (free.numbers.make_contiguous(), free.told.len()),
+            (&mut [3, 4, 1][..], 1)
+        );
+        assert_eq!(free.take(|_| true), None);
+        assert_eq!((free.numbers.len(), free.told.len()), (3, 3));
+        assert_eq!(free.take(|_| false), Some(3));
+        assert!(!free.told.contains(&3));
+    }
 }

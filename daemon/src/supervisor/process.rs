@@ -1,10 +1,12 @@
 //! Starting a process of our own binary, and how one ended.
 
+use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 
 use causeway_proto::RECURSION_GUARD;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
@@ -69,6 +71,7 @@ impl Processes {
             .envs(self.logging.environment())
             .stdin(Stdio::from(channel))
             .stdout(Stdio::null())
+            .stderr(log())
             .process_group(0)
             .kill_on_drop(true);
         for (name, value) in cell.environment(role).map_err(std::io::Error::other)? {
@@ -92,6 +95,17 @@ impl Processes {
             _cell: cell,
         })
     }
+}
+
+/// The daemon's standard error; where that is a terminal, for writing alone, because what is typed there is not for
+/// kernels. A terminal of another user's than the daemon's cannot be opened again and is passed on as it is.
+fn log() -> Stdio {
+    if !std::io::stderr().is_terminal() {
+        return Stdio::inherit();
+    }
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/proc/self/fd/2", flags, Mode::empty())
+        .map_or_else(|_| Stdio::inherit(), Stdio::from)
 }
 
 /// One that has not been reaped; it is killed when its value goes.

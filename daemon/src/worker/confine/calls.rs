@@ -229,20 +229,52 @@ const MAKES: [u64; 2] = [
     (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64,
 ];
 
-/// Requests of `ioctl`, whatever the driver. The first two type into the terminal from which the daemon was
-/// started; the next have the kernel send signals to other processes; the last change what is written about a file.
-const REQUESTS: [u32; 7] = [
-    0x5412,      // TIOCSTI
-    0x541c,      // TIOCLINUX
+/// Requests of `ioctl`, whatever the driver: terminals' that have a size in their number, and those that have the kernel
+/// send signals to other processes or that change what is written about a file.
+const REQUESTS: [u32; 13] = [
+    0x402c_542b, // TCSETS2
+    0x402c_542c, // TCSETSW2
+    0x402c_542d, // TCSETSF2
+    0x4004_5431, // TIOCSPTLCK
+    0x4004_5436, // TIOCSIG
     0x8901,      // FIOSETOWN
     0x8902,      // SIOCSPGRP
     0x4008_6602, // FS_IOC_SETFLAGS
     0x401c_5820, // FS_IOC_FSSETXATTR
     0x4008_7602, // FS_IOC_SETVERSION
+    0x4008_6604, // EXT4_IOC_SETVERSION
+    0x4080_6685, // FS_IOC_ENABLE_VERITY
+    0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
 ];
 
-/// Commands of `fcntl`: signals to other processes, and leases that hold up whoever opens the file next.
-const CONTROLS: [i32; 4] = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX, libc::F_SETLEASE];
+/// The numbers of terminals' requests: a worker's standard error may be the terminal from which the daemon was
+/// started. None of them is allowed that types there (`TIOCSTI`), has what is typed come to the worker
+/// (`TIOCSPGRP`), changes the terminal or holds up its output.
+const OF_TERMINALS: [u64; 2] = [0x5400, 0x54ff];
+/// Those of the numbers that are allowed: they only ask, or are about any descriptor.
+const TERMINALS_ALLOWED: [u64; 11] = [
+    0x5401, // TCGETS
+    0x5405, // TCGETA
+    0x540f, // TIOCGPGRP
+    0x5411, // TIOCOUTQ
+    0x5413, // TIOCGWINSZ
+    0x541b, // FIONREAD
+    0x5421, // FIONBIO
+    0x5429, // TIOCGSID
+    0x5450, // FIONCLEX
+    0x5451, // FIOCLEX
+    0x5460, // FIOQSIZE
+];
+
+/// Commands of `fcntl`: signals to other processes, leases that hold up whoever opens the file next, and watches on
+/// folders.
+const CONTROLS: [i32; 5] = [
+    libc::F_SETOWN,
+    F_SETSIG,
+    F_SETOWN_EX,
+    libc::F_SETLEASE,
+    libc::F_NOTIFY,
+];
 const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
 
@@ -403,6 +435,11 @@ fn rules(own: u32, datagrams: bool) -> Result<Rules, BackendError> {
     for request in REQUESTS {
         add(libc::SYS_ioctl, &[is(1, SeccompCmpOp::Eq, request.into())?])?;
     }
+    let [first, last] = OF_TERMINALS;
+    let mut terminals = none_of(1, TERMINALS_ALLOWED)?;
+    terminals.push(is(1, SeccompCmpOp::Ge, first)?);
+    terminals.push(is(1, SeccompCmpOp::Le, last)?);
+    add(libc::SYS_ioctl, &terminals)?;
     for command in CONTROLS {
         add(libc::SYS_fcntl, &[is(1, SeccompCmpOp::Eq, command as u64)?])?;
     }

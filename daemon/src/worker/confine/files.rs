@@ -79,7 +79,7 @@ const SYSTEM: [&str; 5] = [
 ];
 
 /// Settings of the C library, loaders and drivers, below `/etc`.
-const ETC: [&str; 17] = [
+const ETC: [&str; 18] = [
     "OpenCL",
     "amd",
     "drirc",
@@ -94,7 +94,9 @@ const ETC: [&str; 17] = [
     "locale.alias",
     "localtime",
     "nsswitch.conf",
-    "nvidia",
+    // Licences lie beside them.
+    "nvidia/nvidia-application-profiles-rc",
+    "nvidia/nvidia-application-profiles-rc.d",
     "resolv.conf",
     "vulkan",
 ];
@@ -426,6 +428,7 @@ mod tests {
             "/etc/shadow",
             "/etc/causeway",
             "/etc/passwd",
+            "/etc/nvidia",
             "/usr",
             "/usr/include",
             "/usr/share",
