@@ -17,7 +17,8 @@ use bytes::Bytes;
 use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
 use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
 use causeway_serving::door::{Connection, Full, Peer, Port, Standing};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use causeway_serving::refusal;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 
@@ -41,9 +42,6 @@ pub(super) const REASONS: [&str; 9] = [
 const TOO_MANY: &str = "too_many";
 /// After a failed accept: descriptors are short, and somebody has to close some.
 const BREATHER: Duration = Duration::from_millis(100);
-/// A refused client may still be sending; what it sends is taken off the wire for so long, so that the
-/// refusal is not lost in a reset.
-const LINGER: Duration = Duration::from_millis(500);
 
 /// Accepts for ever.
 pub(super) async fn accept(
@@ -278,11 +276,11 @@ async fn open_port(
             Ok(None)
         }
         (Opening::Control(_), Some(_)) => {
-            say_and_close(socket, &opening::CLEAR_REFUSAL).await;
+            refusal::refuse(socket, &refusal::NOT_IN_THE_CLEAR).await;
             Err(NotServed::Clear)
         }
         (Opening::Tls, None) => {
-            say_and_close(socket, &opening::TLS_REFUSAL).await;
+            refusal::refuse(socket, &refusal::NO_TLS).await;
             Err(NotServed::Tls)
         }
         (Opening::Foreign, _) => Err(NotServed::Foreign),
@@ -328,7 +326,7 @@ async fn hand_over<Socket: Passed>(
                 BadPreamble::Version(_) => Verdict::Version,
                 BadPreamble::Magic | BadPreamble::Purpose(_) => Verdict::Malformed,
             };
-            say_and_close(socket, &Greeting::refusal(verdict).encode()).await;
+            refusal::refuse(socket, &Greeting::refusal(verdict).encode()).await;
             return Err(error.into());
         }
     };
@@ -337,21 +335,8 @@ async fn hand_over<Socket: Passed>(
         Ok(()) => Ok(()),
         Err((descriptor, verdict)) => {
             let socket = Socket::from_descriptor(descriptor)?;
-            say_and_close(socket, &Greeting::refusal(verdict).encode()).await;
+            refusal::refuse(socket, &Greeting::refusal(verdict).encode()).await;
             Err(verdict.into())
         }
     }
-}
-
-/// Says a last word, and waits a little for the peer to hear it.
-async fn say_and_close(mut socket: impl Passed, word: &[u8]) {
-    let linger = async {
-        socket.write_all(word).await?;
-        socket.shutdown().await?;
-        let mut ignored = [0; 4096];
-        while socket.read(&mut ignored).await? > 0 {}
-        io::Result::Ok(())
-    };
-    // Whether it heard is its own matter.
-    let _ = tokio::time::timeout(LINGER, linger).await;
 }

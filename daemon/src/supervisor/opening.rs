@@ -9,14 +9,6 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How an HTTP/2 client begins.
 const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A fatal alert, `handshake_failure`: what a TLS server says that cannot serve.
-pub(super) const TLS_REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
-/// `SETTINGS` without any, and `GOAWAY` for `INADEQUATE_SECURITY` (RFC 9113 §6.8, §7): what an HTTP/2 server says
-/// that serves nobody in the clear.
-pub(super) const CLEAR_REFUSAL: [u8; 26] = [
-    0, 0, 0, 4, 0, 0, 0, 0, 0, //
-    0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12,
-];
 
 /// What a connection turned out to be.
 #[derive(Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use causeway_security::{BadFile, ClientCertificates, ServerTls, TLS_HANDSHAKE, secure};
 use causeway_serving::admission::Admission;
 use causeway_serving::door::{Connection, Full, Peer, Places, Port, Standing};
+use causeway_serving::refusal;
 use causeway_serving::watched::{self, FIRST_BYTE, Listener};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -134,8 +135,14 @@ impl Connections {
             Some(tls) if speaks_tls => {
                 Port::Tls(Box::new(secure(tls.handshake()?, socket, &[]).await?))
             }
-            Some(_) => return Err(NotServed::Clear),
-            None if speaks_tls => return Err(NotServed::TlsIsOff),
+            Some(_) => {
+                refusal::refuse(socket, &refusal::NOT_IN_THE_CLEAR).await;
+                return Err(NotServed::Clear);
+            }
+            None if speaks_tls => {
+                refusal::refuse(socket, &refusal::NO_TLS).await;
+                return Err(NotServed::TlsIsOff);
+            }
             None if first[0] == FIRST_BYTE => {
                 watched::answer(watching, socket).await?;
                 return Ok(None);

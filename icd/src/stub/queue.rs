@@ -216,8 +216,9 @@ impl Queue {
         self.is_in_order() && self.is_quiet() && self.context.has_one_queue()
     }
 
-    /// Whether nobody can tell a command that moves nothing, whose event nobody has, from one that is never sent: what it
-    /// waits for has ended well. What the queue's order puts before it, `clFinish` and later commands wait for anyway.
+    /// Whether a command that moves nothing and has no event may be left out, as far as its wait list and the session
+    /// tell: all that it waits for has ended well. The queue must be idle besides ([`Queue::is_idle`]), because the
+    /// command keeps mapped memory that commands before it may still use.
     #[must_use]
     pub fn may_leave_out(&self, wait: &[Arc<Event>]) -> bool {
         !self.context.is_distributed()

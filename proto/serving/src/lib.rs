@@ -7,6 +7,7 @@
 //! - [`logging`]: what is logged and how;
 //! - [`watch_certificate`]: a warning before the server's certificate is over;
 //! - [`notify`]: readiness, for systemd;
+//! - [`refusal`]: the last word to a peer that speaks TLS where there is none, or none where there is;
 //! - [`watched`], [`exposition`]: `/healthz` and `/metrics`;
 //! - [`services`]: a port's gRPC services, with health and reflection.
 //!
@@ -23,6 +24,7 @@ pub mod exposition;
 mod file;
 pub mod logging;
 mod notify;
+pub mod refusal;
 pub mod services;
 pub mod watched;
 

@@ -119,6 +119,10 @@ fn enqueue(
     if let Err(full) = core.room(shared)? {
         core.add_user_event(&command)?;
         core.graph.failed(id, &mut VecDeque::new());
+        if unseen {
+            // The client does not name it again.
+            core.graph.release(id);
+        }
         drop(core);
         if let Some((far, _)) = &prepared.far {
             shared.bulk.refuse(far, full);

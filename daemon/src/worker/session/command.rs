@@ -222,6 +222,8 @@ impl Command {
     /// It ended: tells its mirrors and the client, once.
     pub(crate) fn finish(self: &Arc<Self>, status: Status, message: String) {
         let Some(told) = self.close(status) else {
+            // What `ended` has gathered leaves with this command's completion, which another thread has put out.
+            self.outbox.flush();
             return;
         };
         for tell in told {

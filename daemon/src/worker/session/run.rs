@@ -190,8 +190,14 @@ impl<'a> Runner<'a> {
         match self.enqueue(&task) {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
-                // A command that waits for others may fail before those in front of it have ended.
+                // A command that waits for others may fail before those in front of it have ended, and a kernel may
+                // run for long after them.
+                let is_long = matches!(
+                    task.operation,
+                    Ok(Operation::NdRange { .. } | Operation::Replay { .. })
+                );
                 if task.waits.is_empty()
+                    && !is_long
                     && let Some(earlier) = task.queue.unseen.take(self.shared)
                 {
                     command.comes_after(earlier);

@@ -151,7 +151,7 @@ impl Connection {
 /// As whom is spoken to says, unless it is about our own certificate. TLS tells that by its own word, which a connection
 /// that breaks may swallow: then it is the cause if it has expired.
 fn unreached(error: WireError, certificate: Option<&Path>) -> Failure {
-    let WireError::Protocol { reason, .. } = &error else {
+    let (WireError::Protocol { reason, .. } | WireError::Closed { reason, .. }) = &error else {
         return Failure::unreached(error);
     };
     let is_ours = |path: &&Path| {

@@ -62,7 +62,8 @@ impl Purpose {
     }
 }
 
-/// Enqueues the map's command; none where it would move nothing, would have ended already, and nobody has its event.
+/// Enqueues the map's command. Returns `None` when the map moves nothing, the queue is idle and the application does not
+/// ask for the event: then there is no command.
 fn enqueue_map(
     queue: &Arc<Queue>,
     (buffer, region): (&Arc<Buffer>, Region),
@@ -210,7 +211,8 @@ pub(in crate::api) fn unmap_on(
     let wants_event = !event.is_null();
     let memory = buffer.clone();
     let stub = match unmap.upload {
-        None if !wants_event && queue.may_leave_out(&wait) => return Ok(()),
+        // What is under way may still read the mapped bytes: it keeps the place until the queue is idle.
+        None if !wants_event && queue.may_leave_out(&wait) && queue.is_idle() => return Ok(()),
         None => {
             let hold = smallvec![buffer];
             nothing(queue, command, wait, hold, keep, wants_event)?
