@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -20,6 +20,9 @@ const LONGEST_SOCKET_PATH: usize = 107;
 /// How long a daemon may take until it says that it listens: it asks its drivers for their devices first, for which it
 /// gives them a minute.
 const START_LIMIT: Duration = Duration::from_secs(70);
+
+/// How long a daemon may take for its end, in which it ends its workers and removes what it has written. Then it is killed.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// The size of the daemon's build cache. It has none unless the user's environment says so: the daemon goes
 /// with the program, mostly before it has built anything again, and would take the program's processors.
@@ -51,10 +54,15 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct PrivateDaemon {
     child: Child,
+    said: Said,
     address: String,
     /// Of the socket.
     _folder: TempDir,
 }
+
+/// What the daemon says of itself on its standard output: where it listens, or why it does not. It disconnects when the
+/// daemon ends: nobody else has that output.
+type Said = Receiver<Result<String, String>>;
 
 impl PrivateDaemon {
     /// Starts the daemon at `path` over this machine's own OpenCL and waits until it listens, and so knows its
@@ -81,8 +89,9 @@ impl PrivateDaemon {
                 error,
             })?;
         match first_address(&mut child) {
-            Ok(address) => Ok(PrivateDaemon {
+            Ok((address, said)) => Ok(PrivateDaemon {
                 child,
+                said,
                 address,
                 _folder: folder,
             }),
@@ -103,8 +112,21 @@ impl PrivateDaemon {
 
 impl Drop for PrivateDaemon {
     fn drop(&mut self) {
-        // Its workers die with it.
-        let _ = self.child.kill();
+        // It ends when its standard input does.
+        drop(self.child.stdin.take());
+        let until = Instant::now() + END_LIMIT;
+        loop {
+            let rest = until.saturating_duration_since(Instant::now());
+            match self.said.recv_timeout(rest) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    // Its workers die with it.
+                    let _ = self.child.kill();
+                    break;
+                }
+            }
+        }
         let _ = self.child.wait();
     }
 }
@@ -128,7 +150,7 @@ fn folder() -> std::io::Result<TempDir> {
 
 // Reads stdout on a thread of its own, so that the wait is bounded; the thread goes on reading, so
 // that the daemon never meets a closed pipe.
-fn first_address(child: &mut Child) -> Result<String, StartError> {
+fn first_address(child: &mut Child) -> Result<(String, Said), StartError> {
     let Some(stdout) = child.stdout.take() else {
         return Err(StartError::Silent("no standard output".to_owned()));
     };
@@ -152,10 +174,11 @@ fn first_address(child: &mut Child) -> Result<String, StartError> {
             RecvTimeoutError::Disconnected => "it ended".to_owned(),
         })
     })?;
-    said.map_err(|why| {
+    let address = said.map_err(|why| {
         StartError::NoDevice(match why.trim() {
             "" => String::new(),
             why => format!(" ({why})"),
         })
-    })
+    })?;
+    Ok((address, lines))
 }

@@ -80,13 +80,14 @@ pub enum ToWorker {
 pub enum ToSupervisor {
     /// OpenCL is loaded and listed.
     Ready,
-    /// The client has proved the session's secret on this connection, whose end is the session's end. It is sent
-    /// before the first command is applied, so before a kernel of the session could send another in its place.
+    /// The client has proved the session's secret on this connection, whose end is the session's end. Of the connection
+    /// for commands it is sent before the first command is applied, so before a kernel of the session could send another
+    /// in its place; of the pulse connection when that comes.
     Client {
         /// Which connection.
         line: Line,
-        /// A duplicate of its socket.
-        socket: OwnedFd,
+        /// A duplicate of its socket; none where either process is short of descriptors.
+        socket: Option<OwnedFd>,
     },
     /// Is this build in the cache?
     LookUp {
@@ -184,7 +185,8 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
     match message {
         ToSupervisor::Ready => send(end, &[READY], None),
         ToSupervisor::Client { line, socket } => {
-            send(end, &[CLIENT, *line as u8], Some(socket.as_fd()))
+            let socket = socket.as_ref().map(AsFd::as_fd);
+            send(end, &[CLIENT, *line as u8], socket)
         }
         ToSupervisor::LookUp { ticket, key } => {
             let mut bytes = named(LOOK_UP, key);
@@ -246,7 +248,7 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
     };
     Ok(Some(match (*kind, descriptor) {
         (READY, None) if rest.is_empty() => ToSupervisor::Ready,
-        (CLIENT, Some(socket)) => {
+        (CLIENT, socket) => {
             let line = match rest {
                 [0] => Line::Commands,
                 [1] => Line::Pulse,
@@ -305,10 +307,8 @@ fn receive(end: impl AsFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
         // An empty message is never sent, so this is the end.
         return Ok(None);
     }
-    if received
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
+    // A descriptor is lost where this process can have no more of them (`CTRUNC`): then the message comes without it.
+    if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(nonsense());
     }
     bytes.truncate(received.bytes);
@@ -422,6 +422,17 @@ mod tests {
                     assert_eq!(k, key);
                 }
                 _ => assert_eq!(format!("{said:?}"), format!("{heard:?}")),
+            }
+        }
+        for socket in [None, Some(File::open("/dev/null").unwrap().into())] {
+            let is_there = socket.is_some();
+            let line = Line::Commands;
+            send_to_supervisor(&worker, &ToSupervisor::Client { line, socket }).unwrap();
+            match receive_in_supervisor(&supervisor).unwrap() {
+                Some(ToSupervisor::Client { line, socket }) => {
+                    assert_eq!((line, socket.is_some()), (Line::Commands, is_there));
+                }
+                other => panic!("{other:?}"),
             }
         }
         for entry in [None, Some(File::open("/dev/null").unwrap().into())] {

@@ -171,17 +171,17 @@ impl Passed for UnixStream {
 /// A connection is not served.
 #[derive(Debug, thiserror::Error)]
 enum NotServed {
-    #[error("it was silent for too long")]
+    #[error("the caller was silent for too long")]
     Silent,
-    #[error("it was silent, and another needed its place")]
+    #[error("the caller was silent, and another caller needed the place")]
     Displaced,
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it speaks nothing that is spoken here")]
+    #[error("the caller speaks nothing that is spoken here")]
     Foreign,
     #[error("TLS is not served here")]
     Tls,
-    #[error("it speaks in the clear where TLS is spoken")]
+    #[error("the caller speaks in the clear where TLS is spoken")]
     Clear,
     #[error(transparent)]
     NotSecured(#[from] NotSecured),

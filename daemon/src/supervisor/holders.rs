@@ -60,6 +60,17 @@ impl Holdings {
         }
     }
 
+    /// Whether the holder's own limits leave room for one more session. Memory that others have is none of these.
+    ///
+    /// # Errors
+    /// [`TooMuch`].
+    pub(super) fn may_take(&self, holder: &Holder, host_memory: u64) -> Result<(), TooMuch> {
+        match self.take(holder, host_memory) {
+            Ok(_) | Err(TooMuch::Memory) => Ok(()),
+            Err(own) => Err(own),
+        }
+    }
+
     /// Room for one more session, whose process may take so many bytes; 0: no limit.
     ///
     /// # Errors
@@ -111,6 +122,19 @@ mod tests {
             address: None,
             user: Some(user.to_owned()),
         }
+    }
+
+    #[test]
+    fn memory_that_others_have_may_become_free_and_ones_own_limits_count_now() {
+        let holdings = Holdings::new(HolderLimits {
+            host_memory_in_all: 10,
+            ..SETTINGS
+        });
+        let _of_ann = holdings.take(&of("ann"), 10).unwrap();
+        assert_eq!(holdings.may_take(&of("bob"), 10), Ok(()));
+        assert_eq!(holdings.take(&of("bob"), 10).err(), Some(TooMuch::Memory));
+        let refused = holdings.may_take(&of("ann"), 10);
+        assert_eq!(refused, Err(TooMuch::User(1)));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// For a worker that is to leave. It may be inside a driver that does not return.
 pub(super) const LEAVE_WITHIN: Duration = Duration::from_secs(3);
-/// For a worker that was killed. One that is still there after it is in the kernel, where no signal reaches it: a
-/// device's driver does not return.
+/// For a worker that was killed. One that is still there after it is in the kernel, where no signal reaches it: the
+/// kernel is freeing much memory, or a device's driver does not return.
 pub(super) const DIE_WITHIN: Duration = Duration::from_secs(5);
 
 /// See the module.

@@ -170,19 +170,18 @@ impl NodeService {
         let user = caller(&request)?;
         let holder = holder(&user, &request);
         self.check_version(request.get_ref().wire_version)?;
-        let is_let_in = self.let_in(&request, &request.get_ref().credential, &user)?;
+        self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
-        if !is_let_in {
-            // He is told why, and nobody looks for devices on his account.
-            self.lease(&request.credential, &user)?;
-        }
+        // Whoever has no lease is told why: nobody looks for devices, and no session makes room, on their account.
+        drop(self.lease(&request.credential, &user)?);
         let generation = self.0.current_inventory().await.inventory.generation;
         if request.inventory_generation != generation {
             return Err(Status::failed_precondition(
                 "the node's devices have changed since its inventory was read; read it again",
             ));
         }
-        self.0.workers.make_room().await;
+        let made = self.0.workers.make_room(&holder).await;
+        made.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         let lease = self.lease(&request.credential, &user)?;
         let owner = lease
             .as_ref()

@@ -144,7 +144,7 @@ impl Process {
         }
         tracing::error!(
             pid = self.id(),
-            "a process was killed and is not gone: a device's driver does not return"
+            "a process was killed and is not gone: the kernel may be freeing its memory, or be inside a device's driver"
         );
         tokio::spawn(async move {
             let _ = self.wait().await;

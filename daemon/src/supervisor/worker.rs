@@ -167,7 +167,10 @@ impl Worker {
         let (mut speaks, mut has_come, mut is_gone) = (true, false, false);
         loop {
             tokio::select! {
-                status = process.wait() => return status,
+                status = process.wait() => {
+                    self.tell_gone();
+                    return status;
+                }
                 message = self.receive(&mut hearing), if speaks => match message {
                     Ok(Some(ToSupervisor::Client { line, socket })) => {
                         self.meet(&mut client, line, socket);
@@ -219,9 +222,15 @@ impl Worker {
     }
 
     /// Its client has come.
-    fn meet(&self, client: &mut Client, line: Line, socket: OwnedFd) {
+    fn meet(&self, client: &mut Client, line: Line, socket: Option<OwnedFd>) {
         if let Err(error) = client.show(line, socket) {
-            tracing::warn!(%error, worker = self.serial, "the end of a client would not be seen");
+            tracing::warn!(
+                %error,
+                worker = self.serial,
+                ?line,
+                "the daemon does not watch a connection of a client: only the worker sees its end. \
+                 Where descriptors are short, raise LimitNOFILE"
+            );
         }
         self.is_connected
             .store(client.has_come(), Ordering::Relaxed);
@@ -253,10 +262,24 @@ impl Worker {
                     ?session,
                     worker = self.serial,
                     pid = process.id(),
-                    "a worker was killed and is not gone: a device's driver does not return from the kernel. The \
-                     session keeps its place until the process ends, or until the machine is started anew"
+                    "a worker was killed and is not gone: the kernel may be freeing its memory, or be inside a \
+                     device's driver. The session keeps its place until the process ends. If it does not end, \
+                     restart the machine"
                 );
             }
+        }
+    }
+
+    /// The log has said that it was killed and is not gone.
+    fn tell_gone(&self) {
+        if self.is_stuck() {
+            let session = self.serves.get().map(|(session, _)| *session);
+            let worker = self.serial;
+            tracing::warn!(
+                ?session,
+                worker,
+                "a worker that was killed long ago is gone now"
+            );
         }
     }
 

@@ -36,7 +36,7 @@ const REPLACE_AFTER: Duration = Duration::from_millis(250);
 /// What clients hear when the daemon ends.
 const STOPPED: &str = "its daemon was stopped";
 /// A client comes to its session so soon, unless the machines are very busy: one that has not come by then makes room
-/// where all places are taken.
+/// where all places are taken. `etc/daemon.toml` tells of it.
 const GRACE: Duration = Duration::from_secs(1);
 /// For a session that makes room to be gone.
 const ROOM_WITHIN: Duration = Duration::from_secs(2);
@@ -246,9 +246,13 @@ impl Workers {
         self.replenish();
     }
 
-    /// Where all places are taken, has a session make room whose client has not come. Takes [`ROOM_WITHIN`] at most,
-    /// and does nothing where all clients have come.
-    pub(super) async fn make_room(&self) {
+    /// Where all places are taken, has a session make room for one of `holder`'s whose client has not come. Takes
+    /// [`ROOM_WITHIN`] at most, and does nothing where all clients have come.
+    ///
+    /// # Errors
+    /// [`TooMuch`], where the holder may have no more sessions: nobody makes room for those.
+    pub(super) async fn make_room(&self, holder: &Holder) -> Result<(), TooMuch> {
+        let host_memory = self.0.sessions.limits.host_memory;
         let until = Instant::now() + ROOM_WITHIN;
         let mut displaced = 0;
         loop {
@@ -258,8 +262,9 @@ impl Workers {
                 let excess =
                     (state.sessions.len() + 1).saturating_sub(self.0.sessions.limit as usize);
                 if state.draining || excess == 0 {
-                    return;
+                    return Ok(());
                 }
+                self.0.holdings.may_take(holder, host_memory)?;
                 let going = state
                     .sessions
                     .values()
@@ -281,12 +286,12 @@ impl Workers {
                 }
                 Some((opened, _)) => opened + GRACE,
                 None if displaced > 0 => until,
-                None => return,
+                None => return Ok(()),
             };
             let wait = wait.min(until).saturating_duration_since(Instant::now());
             let _ = tokio::time::timeout(wait, reaped).await;
             if Instant::now() >= until {
-                return;
+                return Ok(());
             }
         }
     }

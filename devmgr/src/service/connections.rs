@@ -50,17 +50,17 @@ pub(super) struct Connections {
 /// A connection is not served.
 #[derive(Debug, thiserror::Error)]
 enum NotServed {
-    #[error("it was silent for too long")]
+    #[error("the caller was silent for too long")]
     Silent,
-    #[error("it was silent, and another needed its place")]
+    #[error("the caller was silent, and another caller needed the place")]
     Displaced,
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
     Tls(#[from] causeway_security::NotSecured),
-    #[error("it speaks TLS, which is off here")]
+    #[error("the caller speaks TLS, which is off here")]
     TlsIsOff,
-    #[error("it speaks in the clear, and TLS is on")]
+    #[error("the caller speaks in the clear, and TLS is on")]
     Clear,
     #[error(transparent)]
     Full(#[from] Full),

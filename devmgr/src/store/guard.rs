@@ -1,9 +1,11 @@
 //! redb's panics over a damaged file, as errors.
 //!
 //! redb believes what a page says as long as its checksum was not looked at, and panics where that makes no sense.
-//! Invariant: within [`guarded`] a panic writes nothing to standard error and ends as [`StoreError::Damaged`]; all other
-//! panics are as before.
+//! Invariant: within [`guarded`] a panic ends as [`StoreError::Damaged`], and its place is in the log, because it may be a
+//! fault of ours and not of the file; all other panics are as before.
 
+use std::any::Any;
+use std::backtrace::Backtrace;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
@@ -21,7 +23,9 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result
     HOOK.call_once(|| {
         let before = take_hook();
         set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
-            if !IS_GUARDED.get() {
+            if IS_GUARDED.get() {
+                log(info);
+            } else {
                 before(info);
             }
         }));
@@ -30,12 +34,26 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result
     let result = catch_unwind(AssertUnwindSafe(work));
     IS_GUARDED.set(was_guarded);
     result.unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-        let first = said.and_then(|said| said.lines().next());
         Err(StoreError::Damaged(format!(
             "a page of it makes no sense ({})",
-            first.unwrap_or("redb has panicked")
+            said(&*panic).lines().next().unwrap_or_default()
         )))
     })
+}
+
+fn log(info: &PanicHookInfo<'_>) {
+    let place = info.location().map(ToString::to_string);
+    tracing::error!(
+        said = said(info.payload()),
+        place = place.unwrap_or_default(),
+        // Empty unless `RUST_BACKTRACE` asks for it.
+        backtrace = %Backtrace::capture(),
+        "the store's library or the manager has panicked over the store"
+    );
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+    said.unwrap_or("redb has panicked")
 }

@@ -58,14 +58,17 @@ pub fn check_settings(path: &Path) -> Result<(), BadFile> {
     };
     if metadata.mode() & BY_EVERYBODY != 0 {
         let mode = metadata.mode() & 0o777;
-        let problem = format!("not used: everybody can write it (mode {mode:o}); chmod o-w it");
+        let problem = format!(
+            "not used: everybody can write it (mode {mode:o}); chmod o-w {}",
+            path.display()
+        );
         return Err(BadFile::new(path, problem));
     }
     check_folders(path)
 }
 
-/// Whether a file that is ours alone may be used, or made if it is not there: nobody but its owner and group reads it, nobody
-/// but its owner changes or replaces it.
+/// Whether a file that is ours alone may be used, or made if it is not there: nobody but its owner and its group reads it,
+/// nobody but its owner changes it, and nobody but the owner and the group of its folder replaces it.
 ///
 /// # Errors
 /// [`BadFile`].
@@ -81,7 +84,10 @@ fn check_secret(path: &Path, metadata: &fs::Metadata) -> Result<(), BadFile> {
         let mode = metadata.mode() & 0o777;
         return Err(BadFile::new(
             path,
-            format!("not used: others can get at it (mode {mode:o}); chmod 600 it"),
+            format!(
+                "not used: others can get at it (mode {mode:o}); chmod 600 {}",
+                path.display()
+            ),
         ));
     }
     Ok(())
@@ -263,6 +269,12 @@ mod tests {
                     assert!(read_secret(path).is_err() && read_public(path).is_err());
                     let text = check_own(path).unwrap_err().to_string();
                     assert!(text.contains("chmod o-w"), "{text}");
+                } else if !own {
+                    let text = check_own(path).unwrap_err().to_string();
+                    assert!(
+                        text.contains(&format!("chmod 600 {}", path.display())),
+                        "{text}"
+                    );
                 }
             }
         }

@@ -107,7 +107,7 @@ pub struct Admission(Arc<Gate>);
 pub const GRACE: Duration = Duration::from_secs(1);
 /// Connections may take so many times the places as long as each is younger than [`GRACE`].
 pub const BURST: usize = 4;
-/// At most one line of the log in so long tells that places are short.
+/// At most one line of the log in so long tells of connections that are closed, and one of those that are refused.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 struct Gate {
@@ -122,8 +122,11 @@ struct Rooms {
     silent: usize,
     settled: usize,
     last: u64,
+    /// Since the last line of the log about it.
     displaced: u64,
-    reported: Option<Instant>,
+    displaced_told: Option<Instant>,
+    refused: u64,
+    refused_told: Option<Instant>,
 }
 
 /// The connections of one household.
@@ -167,21 +170,17 @@ impl Admission {
         let room = rooms.of.get(&peer);
         let (own, own_settled) = room.map_or((0, 0), |room| (room.len(), room.settled));
         if rooms.settled >= gate.limit || own_settled >= gate.per_peer {
-            rooms.report(address, now);
+            rooms.tell_refused(address, now);
             return None;
         }
-        let mut displaced =
+        let displaced =
             own >= gate.per_peer && rooms.displace(peer, now, own >= BURST * gate.per_peer);
         let all = rooms.silent + rooms.settled;
         if !displaced
             && all >= gate.limit
             && let Some(largest) = rooms.largest()
         {
-            displaced = rooms.displace(largest, now, all >= BURST * gate.limit);
-        }
-        if displaced {
-            rooms.displaced += 1;
-            rooms.report(address, now);
+            rooms.displace(largest, now, all >= BURST * gate.limit);
         }
         Some(gate.enter(&mut rooms, peer, now))
     }
@@ -236,22 +235,43 @@ impl Rooms {
         }
         // Its task gives nothing back any more: its place is free now.
         let _ = oldest.remove().send(());
+        let others = room.len();
         self.silent -= 1;
+        self.displaced += 1;
+        if is_due(&mut self.displaced_told, now) {
+            let closed_in_all = std::mem::take(&mut self.displaced);
+            tracing::warn!(
+                address = %peer,
+                others_of_it = others,
+                closed_in_all,
+                "the places for connections are short: a connection of this address is closed for a newcomer, because \
+                 it was silent for longest"
+            );
+        }
         true
     }
 
-    fn report(&mut self, peer: IpAddr, now: Instant) {
-        let due = |last: Instant| now.saturating_duration_since(last) >= REPORT_EVERY;
-        if self.reported.is_none_or(due) {
-            self.reported = Some(now);
-            let closed = std::mem::take(&mut self.displaced);
+    /// The log hears of a newcomer for whom there is no place.
+    fn tell_refused(&mut self, address: IpAddr, now: Instant) {
+        self.refused += 1;
+        if is_due(&mut self.refused_told, now) {
+            let refused_in_all = std::mem::take(&mut self.refused);
             tracing::warn!(
-                %peer,
-                closed,
-                "the places for connections are short: the ones that were silent for longest are closed for newcomers"
+                %address,
+                refused_in_all,
+                "a connection from this address is refused: connections that are in use have all places"
             );
         }
     }
+}
+
+/// Whether the log may be told again; then it is told now.
+fn is_due(told: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = told.is_none_or(|last| now.saturating_duration_since(last) >= REPORT_EVERY);
+    if is_due {
+        *told = Some(now);
+    }
+    is_due
 }
 
 impl Permit {

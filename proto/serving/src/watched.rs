@@ -122,15 +122,15 @@ pub struct Listener {
 /// A watcher is not answered.
 #[derive(Debug, thiserror::Error)]
 enum NotAnswered {
-    #[error("it was silent for too long")]
+    #[error("the caller was silent for too long")]
     Silent,
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
     Tls(#[from] NotSecured),
-    #[error("it speaks TLS, which is off here")]
+    #[error("the caller speaks TLS, which is off here")]
     TlsIsOff,
-    #[error("it speaks in the clear, beyond loopback")]
+    #[error("the caller speaks in the clear, beyond loopback")]
     Clear,
 }
 

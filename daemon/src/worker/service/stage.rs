@@ -83,13 +83,15 @@ impl Stage {
     /// Shows the supervisor a connection of the client whose end is the session's end: the supervisor sees that end
     /// even where this process no longer runs.
     pub(super) fn show_client(&self, line: Line, socket: &TcpStream) {
-        let shown = socket.try_clone().and_then(|socket| {
-            let socket = socket.into();
+        let show = |socket: Option<TcpStream>| {
+            let socket = socket.map(OwnedFd::from);
             let message = ToSupervisor::Client { line, socket };
             handover::send_to_supervisor(&self.to_supervisor, &message)
-        });
-        if let Err(error) = shown {
-            // The supervisor is gone, and another thread sees that; or descriptors are short.
+        };
+        // Without the descriptor the supervisor still knows that the client has come.
+        let shown = socket.try_clone().and_then(|socket| show(Some(socket)));
+        if let Err(error) = shown.or_else(|_| show(None)) {
+            // The supervisor is gone, and another thread sees that.
             tracing::debug!(%error, "the supervisor does not see the client's connection");
         }
     }

@@ -83,6 +83,22 @@ fn nobody_else_gets_at_the_private_daemon_and_it_ends_with_a_tool_that_was_kille
     assert!(!run.socket.parent().unwrap().exists());
 }
 
+/// What a daemon that was killed leaves is looked for by the next one, which takes time and says so.
+#[test]
+fn a_run_leaves_nothing_behind() {
+    let tool = machine(1);
+    let scratch = tool.home().join("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let tool = tool.with("TMPDIR", &scratch);
+    for _ in 0..2 {
+        let said = tool.run("run -- clinfo --raw -l");
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(!said.err.contains("has left processes"), "{said:?}");
+        let left: Vec<_> = std::fs::read_dir(&scratch).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
 #[test]
 fn programs_work_where_there_is_no_network_at_all() {
     let tool = machine(2);

@@ -25,7 +25,7 @@ const IDLE_FRAMES_A_SECOND: u32 = 32 << 10;
 /// A stranger has said more than strangers may.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it has sent more than {STRANGERS_FRAMES} frames or {STRANGERS_BYTES} bytes, and showed no credential"
+    "the caller has sent more than {STRANGERS_FRAMES} frames or {STRANGERS_BYTES} bytes, and showed no credential"
 )]
 pub(super) struct Spent;
 
