@@ -59,13 +59,15 @@ async fn who_was_cut_off_comes_back_to_his_place() {
         .unwrap();
     let again = position(&mut back).await;
     assert_eq!((again.position, &again.lease_id), (1, &place.lease_id));
-    // The id is nobody else's to come back by.
+    // By another's id one asks as by an id that there is not.
     let stolen = RequestDevices {
         lease_id: place.lease_id.clone(),
         ..waiting("1")
     };
-    let stolen = ann.ask(stolen).await.unwrap().last().await;
-    assert!(matches!(stolen, progress::Step::Refused(_)), "{stolen:?}");
+    let mut stolen = ann.ask(stolen).await.unwrap();
+    let behind = position(&mut stolen).await;
+    assert!(behind.position > again.position, "{behind:?}");
+    assert_ne!(behind.lease_id, place.lease_id);
 
     ann.release(&held.lease_id).await.unwrap();
     let progress::Step::Granted(granted) = back.last().await else {
