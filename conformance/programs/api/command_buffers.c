@@ -3,7 +3,7 @@
  * where a device names the extension, what the specification says of it; where
  * it does not, the code for that. The types are of this file, because Debian's
  * headers are of older versions of the extensions: 0.9.8 of command buffers and
- * 0.9.4 of mutable dispatch are known here, other versions are not judged.
+ * 0.9.5 of mutable dispatch are known here, other versions are not judged.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../cltest.h"
@@ -139,7 +139,7 @@ SPEC_CASE(command_buffers_replay_what_was_recorded)
 
 SPEC_CASE(launches_of_command_buffers_change)
 {
-    needs("cl_khr_command_buffer_mutable_dispatch", 4);
+    needs("cl_khr_command_buffer_mutable_dispatch", 5);
     open_functions();
     const property mutable[] = {0x1293, 1 << 1, 0};
     const size_t global = COUNT, half = COUNT / 2;

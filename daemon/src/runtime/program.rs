@@ -11,7 +11,7 @@ use opencl_sys::{
     CL_PROGRAM_BINARIES, CL_PROGRAM_BINARY_SIZES, CL_PROGRAM_BINARY_TYPE,
     CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE, CL_PROGRAM_BUILD_LOG, CL_PROGRAM_BUILD_OPTIONS,
     CL_PROGRAM_BUILD_STATUS, CL_PROGRAM_DEVICES, CL_PROGRAM_IL, CL_PROGRAM_KERNEL_NAMES,
-    CL_PROGRAM_SOURCE, cl_device_id, cl_program,
+    CL_PROGRAM_NUM_KERNELS, CL_PROGRAM_SOURCE, cl_device_id, cl_program,
 };
 
 use super::context::Context;
@@ -425,12 +425,17 @@ impl Program {
     /// Every kernel of the program that the driver makes under a name that it lists. A kernel that differs
     /// between the program's devices is left out, as `clCreateKernelsInProgram` leaves it out.
     ///
-    /// `clCreateKernelsInProgram` would be one call, but NVIDIA's driver 580 writes past a buffer in it
-    /// when a name is much longer than 256 characters.
+    /// `clCreateKernelsInProgram` would be one call. NVIDIA's driver 580 writes past a buffer in it when a name
+    /// has some 500 characters, and past another in its list when a name has some 1,000. Without a kernel, it
+    /// follows a null pointer when it is asked for the list.
     ///
     /// # Errors
     /// What the driver says.
     pub fn kernels(&self) -> Result<Vec<Kernel>, Status> {
+        let count = info::number(&self.info(CL_PROGRAM_NUM_KERNELS)?);
+        if count == Some(0) {
+            return Ok(Vec::new());
+        }
         let names = info::text(self.info(CL_PROGRAM_KERNEL_NAMES)?);
         let names = names.split(';').filter(|name| !name.is_empty());
         Ok(names.filter_map(|name| self.kernel(name).ok()).collect())

@@ -76,13 +76,13 @@ impl Place {
                 let questions = log
                     .lines()
                     .filter(|line| line.starts_with("clGetProgramInfo("));
-                questions.into_iter().any(|line| asks_for_binaries(line))
+                questions.into_iter().any(asks_for_binaries)
             })
             .count()
     }
 
-    /// A daemon whose compiling worker has built and does not come back from its driver. The first two questions are those
-    /// for the kernels' names, which a session's process asks too.
+    /// A daemon whose compiling worker has built and does not come back from its driver. The first four questions are those
+    /// for the kernels' number and names, which a session's process asks too.
     pub fn daemon_that_compiles(&self) -> Daemon {
         let [meeting, temporary] = ["meeting", "tmp"].map(|name| {
             let path = self.path(name);
@@ -90,7 +90,7 @@ impl Place {
             path.to_str().unwrap().to_owned()
         });
         let rule = format!(
-            "instant = true; [[call]]; name = \"clGetProgramInfo\"; at = 3; meet = \"{meeting}\"; of = 2"
+            "instant = true; [[call]]; name = \"clGetProgramInfo\"; at = 5; meet = \"{meeting}\"; of = 2"
         );
         let more = [("FAKE_OPENCL_CONFIG", &*rule), ("TMPDIR", &*temporary)];
         let daemon = self.daemon(ON, &more);
