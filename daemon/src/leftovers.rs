@@ -27,7 +27,7 @@ const SUFFIX: &str = "group";
 /// For what was killed to be gone.
 const WITHIN: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Who starts workers, by the name of its process.
+/// Name of the process that starts workers.
 const DAEMON: &str = "causewayd";
 
 /// A process, as the system tells of it.
@@ -129,7 +129,7 @@ fn is_left(
         && !is_anybodys(process, users, all)
 }
 
-/// Who has numbers of these users', by the texts of `/etc/passwd` and `/etc/subuid`.
+/// The users that have one of these numbers, by the texts of `/etc/passwd` and `/etc/subuid`.
 fn others(users: &Range<u32>, passwd: &str, subuid: &str) -> Vec<(String, Range<u64>)> {
     let fields = |line: &str| -> Vec<String> { line.split(':').map(str::to_owned).collect() };
     let of = |line: &str, first: usize, count: Option<usize>| {

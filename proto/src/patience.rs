@@ -2,7 +2,7 @@
 //!
 //! Waking a sleeping core costs more than most answers of a near peer take, so a waiting thread may look first. Looking
 //! takes processor time, which kernels on a CPU device want as well. So each place where threads wait keeps an
-//! [`Account`]: a look that finds something earns what a wake would have cost, and every look pays the time that it took.
+//! account: a look that finds something earns what a wake would have cost, and every look pays the time that it took.
 //! An empty account ends the looking. Waits without a look earn a little, more if they were short, so that a place where
 //! looking has become worth it finds that out.
 //!

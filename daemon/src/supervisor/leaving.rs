@@ -20,22 +20,22 @@ pub(super) struct Leaving {
     is_stuck: bool,
 }
 
-/// What is to be done now.
+/// What the caller does now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Wait,
     Kill,
-    /// It was killed and is still there.
+    /// The process was killed and is still there.
     TellStuck,
 }
 
 impl Leaving {
-    /// It is to end by itself, within [`LEAVE_WITHIN`] of this moment or of an earlier one.
+    /// The process must end by itself, within [`LEAVE_WITHIN`] of this moment or of an earlier one.
     pub(super) fn is_due(&mut self, now: Instant) {
         self.is_due_by(now + LEAVE_WITHIN);
     }
 
-    /// It is to end by itself by then, if it does not have to earlier.
+    /// The process must end by itself by then, or earlier if it must already.
     pub(super) fn is_due_by(&mut self, by: Instant) {
         if self.dead_by.is_none() {
             self.killed_at = Some(self.killed_at.map_or(by, |earlier| earlier.min(by)));
@@ -47,7 +47,7 @@ impl Leaving {
         self.killed_at = None;
     }
 
-    /// It was killed.
+    /// The process was killed.
     pub(super) fn was_killed(&mut self, now: Instant) {
         self.killed_at = None;
         self.dead_by.get_or_insert(now + DIE_WITHIN);

@@ -3,7 +3,7 @@
 //! A socket that is closed while bytes of the peer are unread resets the connection, and the peer may lose the
 //! last word. So the server shuts its own side down and reads on for a moment.
 //!
-//! What it is not: it does not decide who is refused. Invariant: a refusal takes [`LINGER`] at most.
+//! What it is not: it does not decide who is refused. Invariant: a refusal takes half a second at most.
 
 use std::io;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub const NOT_IN_THE_CLEAR: [u8; 26] = [
 /// How long the peer may take to read the refusal.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Sends the refusal, and waits until the peer has closed the connection or [`LINGER`] is over.
+/// Sends the refusal, and waits until the peer has closed the connection or half a second is over.
 pub async fn refuse(mut socket: impl AsyncRead + AsyncWrite + Unpin, refusal: &[u8]) {
     let linger = async {
         socket.write_all(refusal).await?;
