@@ -61,7 +61,8 @@ const PUT_ASIDE: &[(&str, &str)] = &[
     ),
     (
         "maps and unmaps of the application",
-        "a map is a client shadow: a read, and for writing a write at the unmap; else a marker",
+        "a map is a client shadow: a read, and for writing a write at the unmap; else a marker, and nothing on an idle queue \
+         if no event is asked for",
     ),
     (
         "maps and unmaps of the worker, staging buffers and their queues, markers behind pieces",

@@ -67,7 +67,6 @@ async fn who_was_cut_off_comes_back_to_his_place() {
     let mut stolen = ann.ask(stolen).await.unwrap();
     let behind = position(&mut stolen).await;
     assert!(behind.position > again.position, "{behind:?}");
-    assert_ne!(behind.lease_id, place.lease_id);
 
     ann.release(&held.lease_id).await.unwrap();
     let progress::Step::Granted(granted) = back.last().await else {
