@@ -11,7 +11,7 @@
 //! shared_memory = true           # large transfers, where the node is on this host
 //! pacing = "900 Mbit/s"          # at most so much of the link for large transfers
 //! compression = "off"            # or "lz4"
-//! answer_limit = "10s"           # for a node that has accepted the connection
+//! answer_limit = "3s"            # for a node that has accepted the connection
 //!
 //! [tls]                          # see `security`
 //! [manager]                      # this and [[request]]: see `leasing`

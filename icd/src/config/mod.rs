@@ -214,8 +214,8 @@ impl ServerSettings {
     /// Two connections fill links that one does not, and more lengthen the queue that commands wait in.
     pub const DEFAULT_BULK_CONNECTIONS: u32 = 2;
 
-    /// 64 programs that start at once on a node of two cores are answered in a few seconds.
-    pub const DEFAULT_ANSWER_LIMIT: Duration = Duration::from_secs(10);
+    /// A silent node must not hold a program up for long, and a busy one takes longer than one that is off.
+    pub const DEFAULT_ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
     /// A server of which only the address is known.
     #[must_use]
