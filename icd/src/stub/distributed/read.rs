@@ -2,8 +2,8 @@
 //!
 //! A read takes each piece from where it is, straight to the application's memory. On the command's own queue
 //! two markers keep its place: pieces begin after the first and the second comes after them. When nothing is
-//! before the command, the first is left out; when all bytes are at the queue's own site, or in very many pieces, it
-//! is an ordinary read there. A map brings what the client does not have yet into the client's copy.
+//! before the command, the first is left out; when all bytes are at the queue's own site, or in very many small
+//! pieces, it is an ordinary read there. A map brings what the client does not have yet into the client's copy.
 
 use std::sync::Arc;
 
@@ -21,9 +21,12 @@ use crate::stub::work::{Map, Read};
 use crate::stub::{Buffer, Event};
 use crate::transport::HostRegion;
 
-/// What is in more pieces, as the rows of a box are, is brought to the queue's site first: many equal pieces are
-/// one transfer, but each would be a read of its own.
+/// What is in more pieces, and small ones, as the rows of a box are, is brought to the queue's site first: many equal
+/// pieces are one transfer, but each would be a read of its own.
 const MOST_PIECES: usize = 64;
+
+/// Bytes. A piece of this size costs more to move twice than a read of its own does.
+const LARGE_PIECE: u64 = 16 << 10;
 
 impl Sequence {
     /// Sends a read.
@@ -58,7 +61,9 @@ impl Sequence {
         } else {
             None
         };
-        let Some(gather) = gather.filter(|gather| gather.pieces().len() <= MOST_PIECES) else {
+        let is_worth_it =
+            |pieces: usize| pieces <= MOST_PIECES || span.length() / pieces as u64 >= LARGE_PIECE;
+        let Some(gather) = gather.filter(|gather| is_worth_it(gather.pieces().len())) else {
             let accesses = [Access::read(buffer.root().id(), root)];
             return self.at_site(command, &accesses, |sequence, wait| {
                 let source = (command.site(), command.queue.id(), command.event);
